@@ -1,0 +1,27 @@
+//! What all parts of Parbake agree on: targets and verdicts, identities, op definitions and dispatch spaces, and the
+//! on-disk formats (bundle, fatbin, cubin, metadata). No template engine, no compiler, no driver, no network.
+//!
+//! Rules kept here:
+//! - nothing in this crate reads the environment, not even settings; callers pass what they need;
+//! - every identity is SHA-256 over length-prefixed, domain-tagged fields and can be printed field by field;
+//! - every reader bounds every length before it uses it.
+
+pub mod digest;
+pub mod dtype;
+pub mod identity;
+pub mod op;
+pub mod report;
+pub mod source;
+pub mod space;
+pub mod target;
+
+pub use digest::{Digest, Key, KeyFields};
+pub use report::Report;
+pub use target::{Arch, Suffix, Target, Toolkit};
+
+/// The version of this library, from the workspace's `Cargo.toml`.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The contract between launchers and compiled kernels: parameter passing, entry naming, host entry signature.
+/// Raised whenever an image compiled before the change may no longer be launched by a launcher built after it.
+pub const LAUNCH_ABI: u32 = 1;

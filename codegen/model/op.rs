@@ -1,0 +1,315 @@
+//! What `op.toml` declares. The same types are written to and read from the generated op manifest, so that a runtime
+//! without the generator knows every op.
+
+use crate::dtype::DType;
+use crate::target::Target;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// One public operation.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Op {
+    /// Public name, also the folder's name: `rmsnorm`.
+    pub name: String,
+    /// The folder above: `norm`.
+    pub family: String,
+    /// One line for lists.
+    pub summary: String,
+    /// Functions of other libraries that it answers to: `flashinfer.norm.rmsnorm`.
+    #[serde(default)]
+    pub peers: Vec<Peer>,
+    /// Name of the parameter struct in `params.h`.
+    pub params: String,
+    /// Oldest architecture that it is written for; every newer one is supported unless an exclusion says otherwise.
+    pub since: Target,
+    /// Whether it runs on the host target.
+    pub host: bool,
+    /// Specialisation parameters, in URI order.
+    #[serde(rename = "axis", default)]
+    pub axes: Vec<Axis>,
+    /// Tuning choices, in URI order.
+    #[serde(rename = "tactic", default)]
+    pub tactics: Vec<Tactic>,
+    /// Which combinations do not exist, and why.
+    #[serde(rename = "exclude", default)]
+    pub excludes: Vec<Exclude>,
+    /// The tactic that serves most shapes, per architecture: the last row whose `since` a target reaches.
+    #[serde(rename = "default_tactic", default)]
+    pub default_tactics: Vec<DefaultTactic>,
+    /// Compile options that change what the kernel computes or how it is built.
+    #[serde(default)]
+    pub options: Options,
+    /// Shape symbols and their ranges.
+    #[serde(rename = "dim", default)]
+    pub dims: Vec<Dim>,
+    /// Tensors in call order: outputs, then inputs.
+    #[serde(rename = "tensor", default)]
+    pub tensors: Vec<Tensor>,
+    /// Scalars, after the tensors.
+    #[serde(rename = "scalar", default)]
+    pub scalars: Vec<Scalar>,
+    /// Allowed error against the rounded float64 reference, per element type of the output.
+    pub tolerance: BTreeMap<DType, Tolerance>,
+    /// The trace template.
+    pub trace: Trace,
+}
+
+/// A function of another library, and the arguments that make this op equal to it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Qualified name.
+    pub name: String,
+    /// Scalars that are fixed for this peer: `weight_bias = 1.0`.
+    #[serde(default)]
+    pub fixed: BTreeMap<String, f64>,
+}
+
+/// A specialisation parameter.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    /// Name, as typed by users: `dtype`.
+    pub name: String,
+    /// One line.
+    pub summary: String,
+    /// What precedes the value in the URI.
+    #[serde(default)]
+    pub prefix: String,
+    /// The legal values.
+    pub values: Vec<AxisValue>,
+}
+
+/// A legal value of an axis.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AxisValue {
+    /// As typed by users and written in URIs.
+    pub value: String,
+    /// As written in the rendered source.
+    pub cpp: String,
+}
+
+/// A tuning choice that does not change the contract.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tactic {
+    /// Name: `block`.
+    pub name: String,
+    /// One line.
+    pub summary: String,
+    /// What precedes the value in the URI.
+    #[serde(default)]
+    pub prefix: String,
+    /// The values it may take.
+    pub values: Vec<u32>,
+}
+
+/// A set of combinations that do not exist.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exclude {
+    /// Axis or tactic → values; a combination is meant if it agrees with every entry. Empty: every combination.
+    #[serde(default)]
+    pub when: BTreeMap<String, Vec<Value>>,
+    /// Only on GPU architectures below this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<Target>,
+    /// Why.
+    pub reason: String,
+}
+
+/// A value of an axis (text) or of a tactic (number).
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// Of a tactic.
+    Number(u32),
+    /// Of an axis.
+    Text(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(n) => n.fmt(f),
+            Self::Text(t) => t.fmt(f),
+        }
+    }
+}
+
+/// The tactic that serves most shapes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DefaultTactic {
+    /// Oldest architecture it is meant for; the host takes the first row.
+    pub since: Target,
+    /// A value for every tactic.
+    pub tactic: BTreeMap<String, u32>,
+}
+
+/// Semantic compile options. Each toolchain spells them in its own way.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Approximate division, square root and transcendental functions, subnormals flushed.
+    #[serde(default)]
+    pub fast_math: bool,
+    /// Upper bound on registers per thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_registers: Option<u32>,
+}
+
+impl Options {
+    /// Name and value of each option, for keys.
+    #[must_use]
+    pub fn fields(&self) -> Vec<(&'static str, String)> {
+        let registers = self.max_registers.map_or("none".to_owned(), |n| n.to_string());
+        vec![("fast_math", self.fast_math.to_string()), ("max_registers", registers)]
+    }
+}
+
+/// A shape symbol.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dim {
+    /// Name: `hidden`.
+    pub name: String,
+    /// One line.
+    pub summary: String,
+    /// Smallest legal value.
+    pub min: i64,
+    /// Largest legal value.
+    pub max: i64,
+}
+
+/// Which way a tensor's data goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Read.
+    In,
+    /// Written entirely.
+    Out,
+    /// Read, then overwritten.
+    InOut,
+}
+
+/// A tensor argument.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tensor {
+    /// Name.
+    pub name: String,
+    /// One line.
+    pub summary: String,
+    /// Which way its data goes.
+    pub role: Role,
+    /// The axis that gives its element type; exactly one of `axis` and `dtype` is present.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<String>,
+    /// Its fixed element type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+    /// Shape in symbols.
+    pub shape: Vec<String>,
+    /// How many trailing dimensions must be dense; the strides of the others are free.
+    pub dense: usize,
+    /// Tensors that may be the very same memory (same pointer, same strides).
+    #[serde(default)]
+    pub may_be: Vec<String>,
+}
+
+/// A scalar argument; all are `f32` in the parameter struct.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scalar {
+    /// Name.
+    pub name: String,
+    /// One line.
+    pub summary: String,
+    /// Taken if none is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<f64>,
+    /// Smallest legal value; NaN is never legal.
+    pub min: f64,
+    /// Largest legal value.
+    pub max: f64,
+}
+
+/// An allowed error: an element is right if any one of the bounds that are given holds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Tolerance {
+    /// Units in the last place of the output type, around the rounded reference.
+    Ulp {
+        /// How many.
+        ulp: f64,
+    },
+    /// `abs + rel · |reference|`.
+    AbsRel {
+        /// The absolute part.
+        abs: f64,
+        /// The relative part.
+        rel: f64,
+    },
+}
+
+impl Tolerance {
+    /// The largest allowed distance from `reference`.
+    #[must_use]
+    pub fn bound(self, dtype: DType, reference: f64) -> f64 {
+        match self {
+            Self::Ulp { ulp } => ulp * dtype.ulp(dtype.round(reference)),
+            Self::AbsRel { abs, rel } => abs + rel * reference.abs(),
+        }
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ulp { ulp } => write!(f, "{ulp} ulp"),
+            Self::AbsRel { abs, rel } => write!(f, "{abs:e} + {rel:e}·|ref|"),
+        }
+    }
+}
+
+/// The trace template: how a call of this op is described to tools that exchange workloads.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// The exchange format's kind of operation.
+    pub op_type: String,
+    /// Definition names start with it.
+    pub name_prefix: String,
+    /// Shape symbols that are constant within a definition, with what precedes their value in its name.
+    #[serde(default)]
+    pub constants: BTreeMap<String, String>,
+    /// Further tags, `stage:decode`.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Realistic shapes; the first is what `run` takes if no shape is given.
+    #[serde(rename = "example")]
+    pub examples: Vec<BTreeMap<String, i64>>,
+}
+
+impl Op {
+    /// `norm/rmsnorm`, what `--op` globs match.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.family, self.name)
+    }
+    /// The folder's template, relative to the kernel tree.
+    #[must_use]
+    pub fn template(&self) -> String {
+        format!("{}/{}.cu.tera", self.path(), self.name)
+    }
+    /// The shape symbol of that name.
+    #[must_use]
+    pub fn dim(&self, name: &str) -> Option<&Dim> {
+        self.dims.iter().find(|d| d.name == name)
+    }
+}

@@ -1,0 +1,196 @@
+//! Kernel sources: where they come from, which files a unit includes, and the digest over them.
+//!
+//! Kernel code includes by literal `#include "…"` only, spelled relative to `kernels/include` or to `kernels`. The
+//! scanner ignores `#if`, so the closure is a superset of what a compiler opens. Files of the host shim are reached
+//! only on the host and are no part of a device closure; they enter the host toolchain's identity instead.
+
+use crate::digest::{Digest, KeyFields};
+use crate::op::Op;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Raised when the renderer would produce other text from the same template and context.
+pub const RENDERER_SCHEMA: u32 = 1;
+
+/// The folder that holds the host shim, below the kernel tree.
+pub const HOST: &str = "host/";
+
+/// Where kernel sources are read from. Paths are relative to the tree, with `/`.
+#[derive(Clone, Debug)]
+pub enum KernelTree {
+    /// A folder, as in a checkout.
+    Folder(PathBuf),
+    /// Texts inside the library, sorted by path.
+    Embedded(&'static [(&'static str, &'static str)]),
+}
+
+/// A source that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// A file cannot be read.
+    #[error("cannot read kernel source `{path}`")]
+    Read {
+        /// Path below the tree.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// An include that names no file of the tree.
+    #[error("{file}:{line}: `#include \"{name}\"` names no file under kernels/include or kernels")]
+    Missing {
+        /// The including file.
+        file: String,
+        /// Its line.
+        line: usize,
+        /// What it includes.
+        name: String,
+    },
+    /// An include that is not literal, or is a system header.
+    #[error("{file}:{line}: kernel code includes by literal `#include \"…\"` only, got `{text}`")]
+    NotLiteral {
+        /// The including file.
+        file: String,
+        /// Its line.
+        line: usize,
+        /// The line's text.
+        text: String,
+    },
+}
+
+impl KernelTree {
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not UTF-8.
+    pub fn read(&self, path: &str) -> Result<Cow<'static, str>, SourceError> {
+        match self {
+            Self::Folder(root) => std::fs::read_to_string(root.join(path))
+                .map(Cow::Owned)
+                .map_err(|source| SourceError::Read { path: path.to_owned(), source }),
+            Self::Embedded(files) => match files.binary_search_by_key(&path, |f| f.0) {
+                Ok(i) => Ok(Cow::Borrowed(files[i].1)),
+                Err(_) => Err(SourceError::Read { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() }),
+            },
+        }
+    }
+
+    /// Whether a file is there.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        match self {
+            Self::Folder(root) => root.join(path).is_file(),
+            Self::Embedded(files) => files.binary_search_by_key(&path, |f| f.0).is_ok(),
+        }
+    }
+}
+
+/// The files that a unit includes, by the name under which it includes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Closure {
+    /// Include name → text.
+    pub headers: BTreeMap<String, String>,
+    /// Include name → path below the tree.
+    pub paths: BTreeMap<String, String>,
+}
+
+/// Include names written in a text, with their line numbers.
+fn includes(file: &str, text: &str) -> Result<Vec<(usize, String)>, SourceError> {
+    let mut found = Vec::new();
+    for (i, raw) in text.lines().enumerate() {
+        let Some(rest) = raw.trim_start().strip_prefix('#') else { continue };
+        let Some(rest) = rest.trim_start().strip_prefix("include") else { continue };
+        let name = rest.trim_start().strip_prefix('"').and_then(|r| r.split_once('"')).map(|(name, _)| name);
+        match name {
+            Some(name) => found.push((i + 1, name.to_owned())),
+            None => {
+                return Err(SourceError::NotLiteral { file: file.to_owned(), line: i + 1, text: raw.trim().to_owned() });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The device closure of a text: every file it includes, and what those include.
+///
+/// # Errors
+/// An include that is not literal, or that names no file of the tree.
+pub fn closure(tree: &KernelTree, file: &str, text: &str) -> Result<Closure, SourceError> {
+    let mut closure = Closure::default();
+    let mut queue = vec![(file.to_owned(), Cow::Borrowed(text).into_owned())];
+    while let Some((file, text)) = queue.pop() {
+        for (line, name) in includes(&file, &text)? {
+            if name.starts_with(HOST) || closure.headers.contains_key(&name) {
+                continue;
+            }
+            let candidates = [format!("include/{name}"), name.clone()];
+            let plain = !name.split('/').any(|part| part.is_empty() || part.starts_with('.'));
+            let Some(path) = candidates.iter().find(|p| plain && tree.has(p)) else {
+                return Err(SourceError::Missing { file, line, name });
+            };
+            let text = tree.read(path)?.into_owned();
+            closure.headers.insert(name.clone(), text.clone());
+            closure.paths.insert(name, path.clone());
+            queue.push((path.clone(), text));
+        }
+    }
+    Ok(closure)
+}
+
+/// The sources of an op: its template and the closure of what the template includes.
+#[derive(Clone, Debug)]
+pub struct OpSources {
+    /// The template's text.
+    pub template: String,
+    /// What it includes.
+    pub closure: Closure,
+    /// The digest over all of it.
+    pub digest: Digest,
+}
+
+impl OpSources {
+    /// Reads and hashes the sources of an op.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or a bad include.
+    pub fn read(tree: &KernelTree, op: &Op) -> Result<Self, SourceError> {
+        let path = op.template();
+        let template = tree.read(&path)?.into_owned();
+        let closure = closure(tree, &path, &template)?;
+        let mut key = KeyFields::new("parbake.sources.v1")
+            .with("renderer", RENDERER_SCHEMA)
+            .with("template", Digest::of(template.as_bytes()));
+        for (name, text) in &closure.headers {
+            key = key.with(format!("header {name}"), Digest::of(text.as_bytes()));
+        }
+        Ok(Self { template, closure, digest: key.finish().digest })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: KernelTree = KernelTree::Embedded(&[
+        ("a/b.cuh", "#include \"parbake/x.cuh\"\n#if 0\n  #  include \"a/c.cuh\"\n#endif\n"),
+        ("a/c.cuh", "#pragma once\n"),
+        ("include/parbake/x.cuh", "#include \"host/pb_host.h\"\n"),
+    ]);
+
+    #[test]
+    fn closure_is_a_superset_without_the_host_shim() {
+        let closure = closure(&TREE, "u.cu", "#include \"a/b.cuh\"\n").unwrap();
+        assert_eq!(closure.headers.keys().collect::<Vec<_>>(), ["a/b.cuh", "a/c.cuh", "parbake/x.cuh"]);
+        assert_eq!(closure.paths["parbake/x.cuh"], "include/parbake/x.cuh");
+    }
+
+    #[test]
+    fn other_includes_are_errors_with_a_place() {
+        let error = |text| closure(&TREE, "u.cu", text).unwrap_err().to_string();
+        assert!(error("\n#include <cuda.h>").starts_with("u.cu:2: "));
+        assert!(error("#include NAME").contains("literal"));
+        assert!(error("#include \"../a/c.cuh\"").contains("names no file"));
+        assert!(error("#include \"a/./c.cuh\"").contains("names no file"));
+    }
+}
