@@ -1,1 +1,13 @@
-//! x
+//! The build side of Parbake: op definitions, the registry of all ops, rendering, and what is committed of it.
+//!
+//! Rules kept here:
+//! - only this crate knows the template engine and compilers;
+//! - the render context never contains the target;
+//! - everything is rendered in memory before anything is written, and written only if it differs.
+
+pub mod bindings;
+pub mod definition;
+pub mod layout;
+pub mod manifest;
+pub mod registry;
+pub mod render;

@@ -2,7 +2,7 @@
 //! on-disk formats (bundle, fatbin, cubin, metadata). No template engine, no compiler, no driver, no network.
 //!
 //! Rules kept here:
-//! - nothing in this crate reads the environment, not even settings; callers pass what they need;
+//! - the environment is read in one place, [`settings::Config::from_env`], once, at start;
 //! - every identity is SHA-256 over length-prefixed, domain-tagged fields and can be printed field by field;
 //! - every reader bounds every length before it uses it.
 
@@ -11,6 +11,7 @@ pub mod dtype;
 pub mod identity;
 pub mod op;
 pub mod report;
+pub mod settings;
 pub mod source;
 pub mod space;
 pub mod target;

@@ -1,0 +1,293 @@
+//! Reads `op.toml`. Every complaint points at a line and column; all of them are collected, not the first only.
+
+use parbake_model::op::{Op, Role, Value};
+use parbake_model::target::{Suffix, Target};
+use std::collections::BTreeSet;
+use std::fmt;
+use toml::de::{DeTable, DeValue};
+
+/// A place in an `op.toml` and what is wrong there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Complaint {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// An `op.toml` that cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadDefinition {
+    /// The file, relative to the kernel tree.
+    pub file: String,
+    /// What is wrong, sorted by place.
+    pub complaints: Vec<Complaint>,
+}
+
+impl BadDefinition {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        "PB-1101"
+    }
+}
+
+impl fmt::Display for BadDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, c) in self.complaints.iter().enumerate() {
+            let newline = if i == 0 { "" } else { "\n" };
+            write!(f, "{newline}{}:{}:{}: {}", self.file, c.line, c.column, c.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for BadDefinition {}
+
+/// Parses and checks one `op.toml`. `file` is its path below the kernel tree: `norm/rmsnorm/op.toml`.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn parse(file: &str, text: &str) -> Result<Op, BadDefinition> {
+    let place = |offset: usize| {
+        let before = &text[..offset.min(text.len())];
+        let line_start = before.rfind('\n').map_or(0, |i| i + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    };
+    let refuse = |mut found: Vec<(usize, String)>| {
+        found.sort();
+        let complaints = found.into_iter().map(|(offset, message)| {
+            let (line, column) = place(offset);
+            Complaint { line, column, message }
+        });
+        Err(BadDefinition { file: file.to_owned(), complaints: complaints.collect() })
+    };
+    let op: Op = match toml::from_str(text) {
+        Ok(op) => op,
+        Err(e) => return refuse(vec![(e.span().map_or(0, |s| s.start), e.message().to_owned())]),
+    };
+    let tree = DeTable::parse(text).expect("bug: text was parsed a moment ago");
+    let mut found = Vec::new();
+    check(&op, file, &mut |path, message| found.push((locate(tree.get_ref(), path).unwrap_or(0), message)));
+    if found.is_empty() { Ok(op) } else { refuse(found) }
+}
+
+/// Where a value is written, by path: `["axis", "1", "values"]`.
+fn locate(table: &DeTable<'_>, path: &[&str]) -> Option<usize> {
+    let (first, rest) = path.split_first()?;
+    let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
+    if rest.is_empty() {
+        return Some(key.span().start);
+    }
+    let mut at = value.span().start;
+    let mut value = value.get_ref();
+    for part in rest {
+        match value {
+            DeValue::Array(items) => {
+                let item = items.get(part.parse::<usize>().ok()?)?;
+                at = item.span().start;
+                value = item.get_ref();
+            }
+            DeValue::Table(table) => {
+                let (key, inner) = table.iter().find(|(key, _)| key.get_ref() == part)?;
+                at = key.span().start;
+                value = inner.get_ref();
+            }
+            _ => break,
+        }
+    }
+    Some(at)
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+}
+
+fn check(op: &Op, file: &str, wrong: &mut dyn FnMut(&[&str], String)) {
+    let (folder_family, folder_name) = file.strip_suffix("/op.toml").and_then(|f| f.rsplit_once('/')).unwrap_or(("", ""));
+    if op.name != folder_name || !is_name(&op.name) {
+        wrong(&["name"], format!("`name` is `{}`, but the folder is `{folder_name}`", op.name));
+    }
+    if op.family != folder_family || !is_name(&op.family) {
+        wrong(&["family"], format!("`family` is `{}`, but the folder above is `{folder_family}`", op.family));
+    }
+    if op.summary.trim().is_empty() {
+        wrong(&["summary"], "`summary` is empty".into());
+    }
+    if !matches!(op.since, Target::Sm(_, Suffix::Baseline)) {
+        wrong(&["since"], format!("`since` names the oldest architecture without a suffix, got `{}`", op.since));
+    }
+    check_space(op, wrong);
+    check_signature(op, wrong);
+    check_trace(op, wrong);
+}
+
+fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
+    let mut names = BTreeSet::new();
+    let mut unique = |kind: &str, i: &str, name: &str, wrong: &mut dyn FnMut(&[&str], String)| {
+        if !is_name(name) {
+            wrong(&[kind, i, "name"], format!("`{name}` is not a name: lower-case letters, digits and `_`"));
+        } else if !names.insert(name.to_owned()) {
+            wrong(&[kind, i, "name"], format!("`{name}` is declared twice"));
+        }
+    };
+    for (i, axis) in op.axes.iter().enumerate() {
+        let i = i.to_string();
+        unique("axis", &i, &axis.name, wrong);
+        let distinct: BTreeSet<_> = axis.values.iter().map(|v| &v.value).collect();
+        if axis.values.is_empty() || distinct.len() != axis.values.len() {
+            wrong(&["axis", &i, "values"], format!("axis `{}` needs at least one value, each once", axis.name));
+        }
+        for value in &axis.values {
+            if !value.value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') || value.value.is_empty() {
+                wrong(&["axis", &i, "values"], format!("`{}` cannot be part of a URI: letters, digits and `_`", value.value));
+            }
+        }
+    }
+    for (i, tactic) in op.tactics.iter().enumerate() {
+        let i = i.to_string();
+        unique("tactic", &i, &tactic.name, wrong);
+        let distinct: BTreeSet<_> = tactic.values.iter().collect();
+        if tactic.values.is_empty() || distinct.len() != tactic.values.len() {
+            wrong(&["tactic", &i, "values"], format!("tactic `{}` needs at least one value, each once", tactic.name));
+        }
+    }
+    for (i, exclude) in op.excludes.iter().enumerate() {
+        let i = i.to_string();
+        if exclude.reason.trim().is_empty() {
+            wrong(&["exclude", &i, "reason"], "every exclusion says why".into());
+        }
+        if exclude.when.is_empty() && exclude.below.is_none() {
+            wrong(&["exclude", &i], "an exclusion without `when` and `below` excludes everything".into());
+        }
+        for (name, values) in &exclude.when {
+            let axis = op.axes.iter().find(|a| &a.name == name);
+            let tactic = op.tactics.iter().find(|t| &t.name == name);
+            if axis.is_none() && tactic.is_none() {
+                wrong(&["exclude", &i, "when", name], format!("there is no axis or tactic `{name}`"));
+                continue;
+            }
+            for value in values {
+                let known = match value {
+                    Value::Text(t) => axis.is_some_and(|a| a.values.iter().any(|v| &v.value == t)),
+                    Value::Number(n) => tactic.is_some_and(|t| t.values.contains(n)),
+                };
+                if !known {
+                    wrong(&["exclude", &i, "when", name], format!("`{name}` has no value `{value}`"));
+                }
+            }
+        }
+    }
+    if !op.tactics.is_empty() && op.default_tactics.is_empty() {
+        wrong(&["tactic"], "an op with tactics declares a `[[default_tactic]]`".into());
+    }
+    for (i, default) in op.default_tactics.iter().enumerate() {
+        let i = i.to_string();
+        for tactic in &op.tactics {
+            match default.tactic.get(&tactic.name) {
+                Some(v) if tactic.values.contains(v) => {}
+                Some(v) => wrong(&["default_tactic", &i, "tactic"], format!("tactic `{}` has no value `{v}`", tactic.name)),
+                None => wrong(&["default_tactic", &i, "tactic"], format!("no value for tactic `{}`", tactic.name)),
+            }
+        }
+        for name in default.tactic.keys().filter(|n| op.tactics.iter().all(|t| &t.name != *n)) {
+            wrong(&["default_tactic", &i, "tactic", name], format!("there is no tactic `{name}`"));
+        }
+    }
+}
+
+fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
+    let mut names = BTreeSet::new();
+    for (i, dim) in op.dims.iter().enumerate() {
+        let i = i.to_string();
+        if !names.insert(&dim.name) || !is_name(&dim.name) {
+            wrong(&["dim", &i, "name"], format!("`{}` is declared twice, or is no name", dim.name));
+        }
+        if dim.min < 0 || dim.max < dim.min {
+            wrong(&["dim", &i, "min"], format!("`{}` ranges from {} to {}", dim.name, dim.min, dim.max));
+        }
+    }
+    let mut names = BTreeSet::new();
+    let mut inputs_began = false;
+    for (i, tensor) in op.tensors.iter().enumerate() {
+        let i = i.to_string();
+        if !names.insert(&tensor.name) || !is_name(&tensor.name) {
+            wrong(&["tensor", &i, "name"], format!("`{}` is declared twice, or is no name", tensor.name));
+        }
+        inputs_began |= tensor.role == Role::In;
+        if inputs_began && tensor.role == Role::Out {
+            wrong(&["tensor", &i, "role"], "outputs come before inputs".into());
+        }
+        match (&tensor.axis, tensor.dtype) {
+            (Some(axis), None) => match op.axes.iter().find(|a| &a.name == axis) {
+                None => wrong(&["tensor", &i, "axis"], format!("there is no axis `{axis}`")),
+                Some(a) => {
+                    for v in a.values.iter().filter(|v| parbake_model::dtype::DType::named(&v.value).is_none()) {
+                        wrong(&["tensor", &i, "axis"], format!("value `{}` of axis `{axis}` is no element type", v.value));
+                    }
+                }
+            },
+            (None, Some(_)) => {}
+            _ => wrong(&["tensor", &i, "name"], "a tensor has either `axis` or `dtype`".into()),
+        }
+        for symbol in tensor.shape.iter().filter(|s| op.dim(s).is_none()) {
+            wrong(&["tensor", &i, "shape"], format!("there is no `[[dim]]` named `{symbol}`"));
+        }
+        if tensor.dense > tensor.shape.len() {
+            wrong(&["tensor", &i, "dense"], format!("{} dense dimensions of {}", tensor.dense, tensor.shape.len()));
+        }
+        for other in tensor.may_be.iter().filter(|o| op.tensors.iter().all(|t| &t.name != *o)) {
+            wrong(&["tensor", &i, "may_be"], format!("there is no tensor `{other}`"));
+        }
+    }
+    for (i, scalar) in op.scalars.iter().enumerate() {
+        let i = i.to_string();
+        if !names.insert(&scalar.name) || !is_name(&scalar.name) {
+            wrong(&["scalar", &i, "name"], format!("`{}` is declared twice, or is no name", scalar.name));
+        }
+        let inside = |v: f64| v >= scalar.min && v <= scalar.max;
+        if scalar.min > scalar.max || scalar.default.is_some_and(|d| !inside(d)) {
+            wrong(&["scalar", &i, "min"], format!("`{}` ranges from {} to {}", scalar.name, scalar.min, scalar.max));
+        }
+    }
+    for (i, peer) in op.peers.iter().enumerate() {
+        for name in peer.fixed.keys().filter(|n| op.scalars.iter().all(|s| &s.name != *n)) {
+            wrong(&["peers", &i.to_string()], format!("there is no scalar `{name}`"));
+        }
+    }
+    for axis in op.tensors.iter().filter(|t| t.role != Role::In).filter_map(|t| t.axis.as_ref()) {
+        for value in op.axes.iter().filter(|a| &a.name == axis).flat_map(|a| &a.values) {
+            let dtype = parbake_model::dtype::DType::named(&value.value);
+            if dtype.is_some_and(|d| !op.tolerance.contains_key(&d)) {
+                wrong(&["tolerance"], format!("no tolerance for output type `{}`", value.value));
+            }
+        }
+    }
+}
+
+fn check_trace(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
+    for name in op.trace.constants.keys().filter(|n| op.dim(n).is_none()) {
+        wrong(&["trace", "constants", name], format!("there is no `[[dim]]` named `{name}`"));
+    }
+    if op.trace.examples.is_empty() {
+        wrong(&["trace"], "at least one `[[trace.example]]` with realistic shapes".into());
+    }
+    for (i, example) in op.trace.examples.iter().enumerate() {
+        let i = i.to_string();
+        for dim in &op.dims {
+            match example.get(&dim.name) {
+                None => wrong(&["trace", "example", &i], format!("the example gives no `{}`", dim.name)),
+                Some(v) if *v < dim.min || *v > dim.max => {
+                    wrong(&["trace", "example", &i, &dim.name], format!("`{}` is out of its range", dim.name));
+                }
+                Some(_) => {}
+            }
+        }
+        for name in example.keys().filter(|n| op.dim(n).is_none()) {
+            wrong(&["trace", "example", &i, name], format!("there is no `[[dim]]` named `{name}`"));
+        }
+    }
+}

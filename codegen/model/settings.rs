@@ -1,0 +1,333 @@
+//! Every setting, in one table, and the one place that reads the environment.
+//!
+//! The environment is read once at start into a [`Config`]; functions take `&Config`, and tests build one from pairs.
+
+use crate::target::Target;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A setting: one environment variable.
+#[derive(Debug)]
+pub struct Setting {
+    /// The variable.
+    pub name: &'static str,
+    /// The form of its value.
+    pub kind: &'static str,
+    /// What holds if it is not set.
+    pub default: &'static str,
+    /// The first version that knows it.
+    pub since: &'static str,
+    /// What it does.
+    pub summary: &'static str,
+}
+
+const fn setting(name: &'static str, kind: &'static str, default: &'static str, summary: &'static str) -> Setting {
+    Setting { name, kind, default, since: "0.1.0", summary }
+}
+
+/// All settings, sorted by name.
+pub const SETTINGS: &[Setting] = &[
+    setting(
+        "PARBAKE_AOT_ARCHS",
+        "targets",
+        "none",
+        "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by that feature",
+    ),
+    setting("PARBAKE_ARCHS", "targets", "none", "Targets that `build` and `expand` take if `--arch` is not given"),
+    setting(
+        "PARBAKE_BUNDLES",
+        "paths, `:` between",
+        "none",
+        "Bundles to look kernels up in, before installed and embedded ones",
+    ),
+    setting(
+        "PARBAKE_CACHE",
+        "boolean",
+        "on",
+        "`off` neither reads nor writes the store: every kernel that no bundle covers is compiled anew (diagnosis)",
+    ),
+    setting("PARBAKE_JIT", "boolean", "on", "`off` makes an uncovered kernel an error that names the gap"),
+    setting("PARBAKE_JOBS", "number", "the processors at hand", "How many compilers run at once in a bake"),
+    setting("PARBAKE_KERNELS", "path", "sources inside the library", "Folder of kernel sources to use instead"),
+    setting(
+        "PARBAKE_LOADER_LOG",
+        "error|warn|info|debug|trace|off",
+        "warn",
+        "What the command line prints of the artifact loader's log",
+    ),
+    setting("PARBAKE_NVCC_LAUNCHER", "command", "none", "What to put before `nvcc`, as in `sccache`"),
+    setting("PARBAKE_NVRTC", "path", "searched for", "The NVRTC library to compile with"),
+    setting(
+        "PARBAKE_TOOLCHAINS",
+        "path",
+        "$XDG_DATA_HOME/parbake/toolchains",
+        "Where `parbake toolchain install` puts compilers; shared by all workspaces",
+    ),
+    setting(
+        "PARBAKE_WORKSPACE",
+        "path",
+        "$XDG_CACHE_HOME/parbake",
+        "Root of everything written at run time: generated sources, the store, temporary files",
+    ),
+];
+
+/// A value that its setting does not accept.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("setting {name}: expected {expected}, got `{got}`")]
+pub struct BadSetting {
+    /// The variable.
+    pub name: &'static str,
+    /// What it accepts.
+    pub expected: String,
+    /// What it holds.
+    pub got: String,
+}
+
+impl BadSetting {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        "PB-1001"
+    }
+}
+
+/// The settings of this process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Targets to bake in a build with the feature `aot`.
+    pub aot_archs: Option<Vec<Target>>,
+    /// Targets requested besides those of the devices found.
+    pub archs: Option<Vec<Target>>,
+    /// Explicit bundles.
+    pub bundles: Vec<PathBuf>,
+    /// Whether the store is read and written.
+    pub cache: bool,
+    /// Whether an uncovered kernel may be compiled.
+    pub jit: bool,
+    /// How many compilers run at once.
+    pub jobs: usize,
+    /// Folder of kernel sources.
+    pub kernels: Option<PathBuf>,
+    /// Filter of the loader's log.
+    pub loader_log: String,
+    /// Prefix of nvcc's command.
+    pub nvcc_launcher: Option<String>,
+    /// The NVRTC library.
+    pub nvrtc: Option<PathBuf>,
+    /// Where compilers are installed.
+    pub toolchains: PathBuf,
+    /// Root of what is written.
+    pub workspace: PathBuf,
+    /// For each setting that is set: its text.
+    pub set: BTreeMap<&'static str, String>,
+    /// Things a person should be told: unknown variables.
+    pub warnings: Vec<String>,
+}
+
+/// Reads a boolean; the one parser for all settings.
+#[must_use]
+pub fn boolean(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "on" | "true" | "yes" => Some(true),
+        "0" | "off" | "false" | "no" => Some(false),
+        _ => None,
+    }
+}
+
+impl Config {
+    /// Reads this process's environment.
+    ///
+    /// # Errors
+    /// The first value, by name, that its setting does not accept.
+    pub fn from_env() -> Result<Self, BadSetting> {
+        let texts = std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+        Self::from_pairs(texts)
+    }
+
+    /// Reads variables given as pairs; empty values count as not set.
+    ///
+    /// # Errors
+    /// The first value, by name, that its setting does not accept.
+    pub fn from_pairs<I: IntoIterator<Item = (String, String)>>(pairs: I) -> Result<Self, BadSetting> {
+        let vars: BTreeMap<String, String> = pairs.into_iter().filter(|(_, v)| !v.is_empty()).collect();
+        let mut config = Self {
+            aot_archs: None,
+            archs: None,
+            bundles: Vec::new(),
+            cache: true,
+            jit: true,
+            jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            kernels: None,
+            loader_log: "warn".to_owned(),
+            nvcc_launcher: None,
+            nvrtc: None,
+            toolchains: data_home(&vars).join("parbake/toolchains"),
+            workspace: cache_home(&vars),
+            set: BTreeMap::new(),
+            warnings: Vec::new(),
+        };
+        for setting in SETTINGS {
+            let Some(text) = vars.get(setting.name) else { continue };
+            config.apply(setting, text)?;
+            config.set.insert(setting.name, text.clone());
+        }
+        let known = |name: &str| SETTINGS.iter().any(|s| s.name == name);
+        // Variables of our own tests and builds are not settings.
+        let private = |name: &str| name.starts_with("PARBAKE_TEST_");
+        for name in vars.keys().filter(|n| n.starts_with("PARBAKE_") && !known(n) && !private(n)) {
+            let nearest = SETTINGS.iter().min_by_key(|s| edit_distance(s.name, name)).expect("bug: no settings");
+            config.warnings.push(format!("unknown setting {name}; the nearest one is {}", nearest.name));
+        }
+        Ok(config)
+    }
+
+    fn apply(&mut self, setting: &'static Setting, text: &str) -> Result<(), BadSetting> {
+        let bad = |expected: &str| BadSetting { name: setting.name, expected: expected.into(), got: text.into() };
+        let flag = || boolean(text).ok_or_else(|| bad("on or off"));
+        let path = |text: &str| {
+            let path = PathBuf::from(text);
+            if path.is_absolute() { Ok(path) } else { Err(bad("an absolute path (`~` is not expanded)")) }
+        };
+        let targets = || Target::parse_list(text).map_err(|e| bad(&format!("a list of architectures ({e})")));
+        match setting.name {
+            "PARBAKE_AOT_ARCHS" => self.aot_archs = Some(targets()?),
+            "PARBAKE_ARCHS" => self.archs = Some(targets()?),
+            "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
+            "PARBAKE_CACHE" => self.cache = flag()?,
+            "PARBAKE_JIT" => self.jit = flag()?,
+            "PARBAKE_JOBS" => {
+                self.jobs = text.parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(|| bad("a number from 1 to 4096"))?;
+            }
+            "PARBAKE_KERNELS" => self.kernels = Some(path(text)?),
+            "PARBAKE_LOADER_LOG" => {
+                let levels = ["error", "warn", "info", "debug", "trace", "off"];
+                self.loader_log = levels.iter().find(|l| **l == text).ok_or_else(|| bad(&levels.join(", ")))?.to_string();
+            }
+            "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
+            "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),
+            "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
+            "PARBAKE_WORKSPACE" => self.workspace = path(text)?,
+            name => unreachable!("bug: setting {name} is in the table but has no field"),
+        }
+        Ok(())
+    }
+
+    /// The value of a setting as text, and where it comes from.
+    #[must_use]
+    pub fn shown(&self, setting: &Setting) -> (String, &'static str) {
+        if let Some(text) = self.set.get(setting.name) {
+            return (text.clone(), "environment");
+        }
+        let value = match setting.name {
+            "PARBAKE_JOBS" => self.jobs.to_string(),
+            "PARBAKE_TOOLCHAINS" => self.toolchains.display().to_string(),
+            "PARBAKE_WORKSPACE" => self.workspace.display().to_string(),
+            _ => setting.default.to_owned(),
+        };
+        (value, "default")
+    }
+}
+
+/// `$XDG_DATA_HOME`, else `$HOME/.local/share`, else a private folder in the temporary one. Never a user name look-up:
+/// it fails in containers that run under a number.
+fn data_home(vars: &BTreeMap<String, String>) -> PathBuf {
+    home(vars, "XDG_DATA_HOME", ".local/share").unwrap_or_else(|| private_temp().join("data"))
+}
+
+fn cache_home(vars: &BTreeMap<String, String>) -> PathBuf {
+    home(vars, "XDG_CACHE_HOME", ".cache").map_or_else(private_temp, |cache| cache.join("parbake"))
+}
+
+fn home(vars: &BTreeMap<String, String>, xdg: &str, below: &str) -> Option<PathBuf> {
+    let absolute = |name: &str| vars.get(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    absolute(xdg).or_else(|| absolute("HOME").map(|h| h.join(below)))
+}
+
+fn private_temp() -> PathBuf {
+    use std::os::unix::fs::MetadataExt;
+    // The owner of this process's own entry in /proc is the effective user.
+    let uid = std::fs::metadata("/proc/self").map_or(0, |m| m.uid());
+    std::env::temp_dir().join(format!("parbake-{uid}"))
+}
+
+/// Number of single-character edits between two texts.
+#[must_use]
+pub fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The nearest of some names, if one is near enough to be a slip of the keyboard.
+#[must_use]
+pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let best = names.into_iter().min_by_key(|n| edit_distance(given, n))?;
+    (edit_distance(given, best) <= (given.len().max(best.len()) / 2).max(1)).then_some(best)
+}
+
+/// Whether a path is inside a folder that only its owner may write.
+#[must_use]
+pub fn owned_privately(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let me = std::fs::metadata("/proc/self").map(|m| m.uid());
+    std::fs::metadata(path).is_ok_and(|m| me.is_ok_and(|me| m.uid() == me) && m.mode() & 0o022 == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(pairs: &[(&str, &str)]) -> Result<Config, BadSetting> {
+        Config::from_pairs(pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())))
+    }
+
+    #[test]
+    fn every_setting_in_the_table_has_a_field() {
+        assert!(SETTINGS.is_sorted_by_key(|s| s.name));
+        for setting in SETTINGS {
+            let value = match setting.kind {
+                "boolean" => "off",
+                "targets" => "80,90a",
+                "number" => "3",
+                k if k.starts_with("error|") => "info",
+                _ => "/x",
+            };
+            let config = config(&[(setting.name, value)]).unwrap();
+            assert_eq!(config.shown(setting), (value.to_owned(), "environment"));
+        }
+    }
+
+    #[test]
+    fn zero_is_off_and_nonsense_is_an_error() {
+        assert!(!config(&[("PARBAKE_JIT", "0")]).unwrap().jit);
+        assert!(config(&[("PARBAKE_JIT", "")]).unwrap().jit);
+        assert_eq!(config(&[("PARBAKE_JIT", "maybe")]).unwrap_err().name, "PARBAKE_JIT");
+        assert!(config(&[("PARBAKE_WORKSPACE", "~/x")]).is_err());
+        assert!(config(&[("PARBAKE_ARCHS", "99")]).is_err());
+        assert!(config(&[("PARBAKE_JOBS", "0")]).is_err());
+    }
+
+    #[test]
+    fn workspace_follows_the_documented_order() {
+        let at = |pairs| config(pairs).unwrap().workspace;
+        assert_eq!(at(&[("PARBAKE_WORKSPACE", "/w"), ("HOME", "/h")]), Path::new("/w"));
+        assert_eq!(at(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), Path::new("/c/parbake"));
+        assert_eq!(at(&[("XDG_CACHE_HOME", "c"), ("HOME", "/h")]), Path::new("/h/.cache/parbake"));
+        assert!(at(&[]).file_name().unwrap().to_str().unwrap().starts_with("parbake-"));
+    }
+
+    #[test]
+    fn an_unknown_variable_is_a_warning_with_the_nearest_name() {
+        let config = config(&[("PARBAKE_JITS", "1"), ("PARBAKE_TEST_X", "1")]).unwrap();
+        assert_eq!(config.warnings, ["unknown setting PARBAKE_JITS; the nearest one is PARBAKE_JIT"]);
+    }
+}

@@ -1,0 +1,159 @@
+//! The registry of all ops: every `op.toml` under the kernel tree, sorted by family and name.
+
+use crate::definition::{self, BadDefinition};
+use parbake_model::op::Op;
+use parbake_model::settings::nearest;
+use parbake_model::source::{KernelTree, OpSources, SourceError};
+use std::path::Path;
+
+/// A registry that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The kernel folder cannot be listed.
+    #[error("cannot list the kernel folder {path}")]
+    List {
+        /// The folder.
+        path: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Definitions that cannot be used.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Definitions(Vec<BadDefinition>),
+    /// Two ops of one name.
+    #[error("op `{name}` is defined in family `{first}` and in family `{second}`; names are unique")]
+    Twice {
+        /// The name.
+        name: String,
+        /// A family.
+        first: String,
+        /// Another family.
+        second: String,
+    },
+    /// A source of an op cannot be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+impl RegistryError {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::List { .. } => "PB-1102",
+            Self::Definitions(_) => "PB-1101",
+            Self::Twice { .. } => "PB-1103",
+            Self::Source(_) => "PB-1104",
+        }
+    }
+}
+
+/// An op and its sources.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The definition.
+    pub op: Op,
+    /// Template, headers and their digest.
+    pub sources: OpSources,
+}
+
+/// All ops of a kernel tree.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    /// Where they were read from.
+    pub tree: KernelTree,
+    /// Sorted by family, then name.
+    pub entries: Vec<Entry>,
+}
+
+impl Registry {
+    /// Reads every op under a kernel folder.
+    ///
+    /// # Errors
+    /// All definitions that are wrong, or the first source that cannot be read.
+    pub fn read(folder: &Path) -> Result<Self, RegistryError> {
+        let tree = KernelTree::Folder(folder.to_owned());
+        let mut ops = Vec::new();
+        let mut bad = Vec::new();
+        for file in definitions(folder)? {
+            match definition::parse(&file, &tree.read(&file)?) {
+                Ok(op) => ops.push(op),
+                Err(e) => bad.push(e),
+            }
+        }
+        if !bad.is_empty() {
+            return Err(RegistryError::Definitions(bad));
+        }
+        ops.sort_by_key(Op::path);
+        let mut by_name: Vec<_> = ops.iter().collect();
+        by_name.sort_by_key(|op| &op.name);
+        if let Some(w) = by_name.windows(2).find(|w| w[0].name == w[1].name) {
+            let (first, second) = (w[0].family.clone(), w[1].family.clone());
+            return Err(RegistryError::Twice { name: w[0].name.clone(), first, second });
+        }
+        let entry = |op| Ok(Entry { sources: OpSources::read(&tree, &op)?, op });
+        Ok(Self { entries: ops.into_iter().map(entry).collect::<Result<_, SourceError>>()?, tree })
+    }
+
+    /// The op of that name, or of that `family/name`.
+    #[must_use]
+    pub fn op(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|e| e.op.name == name || e.op.path() == name)
+    }
+
+    /// The op name nearest to a text that is none.
+    #[must_use]
+    pub fn nearest(&self, name: &str) -> Option<&str> {
+        nearest(name, self.entries.iter().map(|e| e.op.name.as_str()))
+    }
+}
+
+/// Paths of all `op.toml`, two folders down, sorted.
+fn definitions(folder: &Path) -> Result<Vec<String>, RegistryError> {
+    let list = |path: &Path| -> Result<Vec<String>, RegistryError> {
+        let refuse = |source| RegistryError::List { path: path.display().to_string(), source };
+        let names = std::fs::read_dir(path).map_err(refuse)?.filter_map(Result::ok).filter(|e| e.path().is_dir());
+        let mut names: Vec<String> = names.filter_map(|e| e.file_name().into_string().ok()).collect();
+        names.sort();
+        Ok(names)
+    };
+    let mut files = Vec::new();
+    for family in list(folder)? {
+        for op in list(&folder.join(&family))? {
+            let file = format!("{family}/{op}/op.toml");
+            if folder.join(&file).is_file() {
+                files.push(file);
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Whether `family/op` or `op` matches a pattern with `*` and `?`; several patterns are separated by commas.
+#[must_use]
+pub fn glob(patterns: &str, op: &Op) -> bool {
+    patterns.split(',').any(|p| matches(p.as_bytes(), op.path().as_bytes()) || matches(p.as_bytes(), op.name.as_bytes()))
+}
+
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    match (pattern.split_first(), text.split_first()) {
+        (None, None) => true,
+        (Some((b'*', rest)), _) => matches(rest, text) || !text.is_empty() && matches(pattern, &text[1..]),
+        (Some((b'?', rest)), Some((_, tail))) => matches(rest, tail),
+        (Some((p, rest)), Some((t, tail))) => p == t && matches(rest, tail),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_match_whole_names() {
+        let hit = |p: &str, t: &str| matches(p.as_bytes(), t.as_bytes());
+        assert!(hit("norm/*", "norm/rmsnorm") && hit("*rmsnorm", "norm/rmsnorm") && hit("rms?orm", "rmsnorm"));
+        assert!(!hit("norm", "norm/rmsnorm") && !hit("rms", "rmsnorm") && !hit("", "a"));
+    }
+}
