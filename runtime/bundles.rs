@@ -1,0 +1,122 @@
+//! The bundles that this process looks kernels up in.
+
+use crate::decision::Decision;
+use crate::error::Error;
+use parbake_model::bundle::{Bundle, Entry};
+use parbake_model::target::Arch;
+use parbake_model::verdict::{self, Image};
+use parbake_model::{Digest, LAUNCH_ABI, Toolkit, VERSION};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// An open bundle that fits this library.
+pub(crate) struct OpenBundle {
+    pub(crate) name: String,
+    path: PathBuf,
+    bundle: Bundle,
+    /// Build key → toolkit.
+    toolkits: BTreeMap<Digest, Toolkit>,
+}
+
+impl std::fmt::Debug for OpenBundle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("OpenBundle").field(&self.name).finish()
+    }
+}
+
+impl OpenBundle {
+    /// Opens a bundle file. Nothing is written, and only its index and details are read.
+    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+        let refuse = |source| Error::Bundle { path: path.to_owned(), source };
+        let bundle = Bundle::open_file(path).map_err(refuse)?;
+        Self::admit(format!("bundle {}", path.display()), path.to_owned(), bundle)
+    }
+
+    /// Takes a bundle that lies inside the library.
+    pub(crate) fn embedded(bytes: &'static [u8]) -> Result<Self, Error> {
+        let path = PathBuf::from("(embedded)");
+        let bundle = Bundle::open(bytes).map_err(|source| Error::Bundle { path: path.clone(), source })?;
+        Self::admit("embedded bundle".to_owned(), path, bundle)
+    }
+
+    /// The clear error before any look-up: same caret range of versions, same launch ABI.
+    fn admit(name: String, path: PathBuf, bundle: Bundle) -> Result<Self, Error> {
+        let details = bundle.details().map_err(|source| Error::Bundle { path: path.clone(), source })?;
+        if details.launch_abi != LAUNCH_ABI || !compatible(&details.library, VERSION) {
+            return Err(Error::BundleVersion {
+                path,
+                bundle: format!("made by version {}, launch ABI {}", details.library, details.launch_abi),
+                library: format!("version {VERSION}, launch ABI {LAUNCH_ABI}"),
+            });
+        }
+        let images = details.specs.iter().flat_map(|s| &s.images);
+        let toolkits = images.filter_map(|i| Some((i.build_key, i.toolkit?))).collect();
+        Ok(Self { name, path, bundle, toolkits })
+    }
+
+    /// The best image for a source on a device; every candidate is noted.
+    pub(crate) fn find(
+        &self,
+        source_key: Digest,
+        device: Option<Arch>,
+        driver: Option<Toolkit>,
+        decision: &mut Decision,
+    ) -> Option<&Entry> {
+        let entries: Vec<&Entry> = self.bundle.targets_of(source_key).collect();
+        if entries.is_empty() {
+            decision.note(&self.name, None, self.absence(decision));
+            return None;
+        }
+        let none = Toolkit { major: 0, minor: 0 };
+        let toolkit = |e: &Entry| self.toolkits.get(&e.build_key).copied().unwrap_or(none);
+        let images: Vec<Image> = entries.iter().map(|e| Image { target: e.target, toolkit: toolkit(e) }).collect();
+        let (best, trace) = verdict::select(images.iter().zip(entries), device, driver, false);
+        for (target, verdict) in trace {
+            match verdict {
+                Ok(how) => decision.note(&self.name, Some(target), how),
+                Err(why) => decision.note(&self.name, Some(target), why),
+            }
+        }
+        best.map(|(_, entry)| entry)
+    }
+
+    /// Why there is no image of a source: another build of the same spec is told from none at all.
+    fn absence(&self, decision: &Decision) -> String {
+        let details = self.bundle.details().ok();
+        let other = details.and_then(|d| d.specs.iter().find(|s| s.uri == decision.uri));
+        match other {
+            Some(spec) => format!(
+                "source changed: it holds this spec from sources {}, the library's are {}",
+                spec.source_key.short(12),
+                decision.source_key.short(12)
+            ),
+            None => "not covered: it does not hold this spec".to_owned(),
+        }
+    }
+
+    pub(crate) fn image(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
+        self.bundle.image(entry).map_err(|source| Error::Bundle { path: self.path.clone(), source })
+    }
+}
+
+/// Whether two versions are in one caret range, in either direction.
+fn compatible(a: &str, b: &str) -> bool {
+    let range = |version: &str| {
+        let parts: Option<Vec<u64>> = version.split('.').map(|p| p.parse().ok()).collect();
+        // The first part that is not zero, and where it stands.
+        parts.and_then(|p| p.iter().position(|n| *n != 0).map(|i| (i, p[i], p.len())))
+    };
+    range(a).is_some_and(|r| Some(r) == range(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::compatible;
+
+    #[test]
+    fn versions_fit_within_a_caret_range() {
+        assert!(compatible("0.1.0", "0.1.7") && compatible("1.2.3", "1.9.0") && compatible("0.0.3", "0.0.3"));
+        assert!(!compatible("0.1.0", "0.2.0") && !compatible("1.0.0", "2.0.0") && !compatible("0.0.3", "0.0.4"));
+        assert!(!compatible("0.1.0", "1.1.0") && !compatible("", "") && !compatible("0.1.x", "0.1.x"));
+    }
+}

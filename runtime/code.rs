@@ -1,0 +1,190 @@
+//! Loaded code: a function of the driver, or of a shared object for the host target.
+
+use crate::binding::Launch;
+use crate::decision::{Decision, Origin};
+use crate::driver::{self, Current, DriverError, Handle, Ready};
+use crate::error::Error;
+use cudarc::driver::sys;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::fd::{FromRawFd, IntoRawFd};
+
+/// Where work runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// A GPU, by its number in this process.
+    Cuda(i32),
+    /// The CPU, through the host target.
+    Host,
+}
+
+/// A CUDA stream, as the driver's handle; null is the default stream. Work on the host target ignores it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream(pub *mut c_void);
+
+impl Stream {
+    /// The default stream.
+    pub const DEFAULT: Self = Self(std::ptr::null_mut());
+}
+
+/// A kernel that is ready to launch.
+#[derive(Debug)]
+pub struct Kernel {
+    /// Its `extern "C"` name.
+    pub entry: String,
+    /// The spec's URI.
+    pub uri: String,
+    /// How it was found.
+    pub decision: Decision,
+    /// Where it came from when it was loaded.
+    pub origin: Origin,
+    /// What it cost to compile, if it was compiled for this process.
+    pub compile_ms: Option<f64>,
+    /// What it cost to find and load, without compiling.
+    pub load_ms: f64,
+    pub(crate) code: Code,
+}
+
+#[derive(Debug)]
+pub(crate) enum Code {
+    Cuda { function: Handle, ordinal: i32 },
+    Host { entry: HostEntry },
+}
+
+// SAFETY: a function handle may be used from any thread; so may a function of a shared object that is never unloaded.
+unsafe impl Send for Code {}
+// SAFETY: as above; launches do not change it.
+unsafe impl Sync for Code {}
+
+/// The C signature of a host unit's entry: 0 it ran, 1 the kernel broke a rule, 2 the launch is not valid.
+type HostEntry = unsafe extern "C" fn(*mut HostLaunch, *const c_void, *mut c_char, usize) -> c_int;
+
+/// `pb_host_launch` of `kernels/host/pb_host.h`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct HostLaunch {
+    grid: [u32; 3],
+    block: [u32; 3],
+    smem: u64,
+    cooperative: u32,
+    jobs: u32,
+    seed: u64,
+    stack: u64,
+    switches: u64,
+}
+
+impl Code {
+    /// Hands an image to the driver. Done only when the entry was found and its function is there: the driver reports
+    /// success for images that it cannot run.
+    pub(crate) fn load_cuda(ready: &Ready, ordinal: i32, image: &[u8], entry: &str) -> Result<Self, String> {
+        let say = |e: DriverError| e.to_string();
+        let table = &ready.table;
+        let _current = Current::enter(ready, ordinal).map_err(say)?;
+        let _relaxed = RelaxedCapture::enter(ready);
+        let name = CString::new(entry).map_err(|e| e.to_string())?;
+        let null = std::ptr::null_mut;
+        let (mut library, mut kernel, mut function) = (null(), null(), null());
+        // SAFETY: the image is complete (its reader walked it) and need not outlive the call; out-parameters are plain.
+        unsafe {
+            let code = (table.library_load)(&raw mut library, image.as_ptr().cast(), null().cast(), null().cast(), 0, null().cast(), null().cast(), 0);
+            table.check("cuLibraryLoadData", code).map_err(say)?;
+            table.check("cuLibraryGetKernel", (table.library_kernel)(&raw mut kernel, library, name.as_ptr())).map_err(say)?;
+            table.check("cuKernelGetFunction", (table.kernel_function)(&raw mut function, kernel)).map_err(say)?;
+        }
+        Ok(Self::Cuda { function, ordinal })
+    }
+
+    /// Loads a shared object from memory. What was verified is what runs: no file can change in between.
+    pub(crate) fn load_host(image: &[u8], entry: &str) -> Result<Self, String> {
+        unsafe extern "C" {
+            fn memfd_create(name: *const c_char, flags: u32) -> c_int;
+        }
+        const CLOEXEC: u32 = 1;
+        // SAFETY: a NUL-terminated name and a documented flag.
+        let fd = unsafe { memfd_create(c"parbake-kernel".as_ptr(), CLOEXEC) };
+        if fd < 0 {
+            return Err(format!("memfd_create: {}", std::io::Error::last_os_error()));
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        let mut file = unsafe { std::fs::File::from_raw_fd(fd) };
+        std::io::Write::write_all(&mut file, image).map_err(|e| e.to_string())?;
+        // The loader tells libraries apart by path, so the number must never be used again: the file stays open.
+        let path = format!("/proc/self/fd/{}", file.into_raw_fd());
+        // SAFETY: a unit compiled by our host toolchain; its initialisers are those of its C++ runtime.
+        let library = unsafe { libloading::Library::new(&path) }.map_err(|e| e.to_string())?;
+        // SAFETY: `PB_KERNEL` gives every host unit an entry of this signature.
+        let symbol = unsafe { library.get::<HostEntry>(entry.as_bytes()) }.map_err(|e| e.to_string())?;
+        let entry = *symbol;
+        // Never unloaded: other threads may be inside.
+        std::mem::forget(library);
+        Ok(Self::Host { entry })
+    }
+}
+
+impl Kernel {
+    /// Launches. A grid without blocks is no work.
+    ///
+    /// # Safety
+    /// The pointers in the parameters are valid for what the kernel reads and writes, until the stream has passed it.
+    pub(crate) unsafe fn launch(&self, launch: &mut Launch, stream: Stream) -> Result<(), Error> {
+        if launch.grid.contains(&0) {
+            return Ok(());
+        }
+        match &self.code {
+            Code::Cuda { function, ordinal } => {
+                let ready = driver::ready().expect("bug: a loaded kernel without a driver");
+                let _current = Current::enter(ready, *ordinal)?;
+                let config = sys::CUlaunchConfig {
+                    gridDimX: launch.grid[0],
+                    gridDimY: launch.grid[1],
+                    gridDimZ: launch.grid[2],
+                    blockDimX: launch.block[0],
+                    blockDimY: launch.block[1],
+                    blockDimZ: launch.block[2],
+                    sharedMemBytes: launch.shared,
+                    hStream: stream.0.cast(),
+                    attrs: std::ptr::null_mut(),
+                    numAttrs: 0,
+                };
+                let mut params = [launch.params.0.as_mut_ptr().cast::<c_void>()];
+                // SAFETY: the function takes one struct by value, which `params` points at; the driver copies it.
+                let code = unsafe { (ready.table.launch)(&raw const config, *function, params.as_mut_ptr(), std::ptr::null_mut()) };
+                Ok(ready.table.check("cuLaunchKernelEx", code)?)
+            }
+            Code::Host { entry } => {
+                let jobs = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+                let mut host = HostLaunch { grid: launch.grid, block: launch.block, smem: u64::from(launch.shared), jobs, ..HostLaunch::default() };
+                let mut error = [0u8; 2048];
+                // SAFETY: the caller vouches for the pointers; the struct is the one that the unit was compiled with.
+                let rc = unsafe { entry(&raw mut host, launch.params.0.as_ptr().cast(), error.as_mut_ptr().cast(), error.len()) };
+                if rc == 0 {
+                    return Ok(());
+                }
+                let why = CStr::from_bytes_until_nul(&error).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
+                Err(Error::Host { uri: self.uri.clone(), why })
+            }
+        }
+    }
+}
+
+/// Lets this thread load code while one of its streams is being captured.
+struct RelaxedCapture<'a> {
+    ready: &'a Ready,
+    before: c_int,
+}
+
+impl<'a> RelaxedCapture<'a> {
+    fn enter(ready: &'a Ready) -> Self {
+        const RELAXED: c_int = 2;
+        let mut mode = RELAXED;
+        // SAFETY: exchanges a plain value.
+        unsafe { (ready.table.capture_mode)(&raw mut mode) };
+        Self { ready, before: mode }
+    }
+}
+
+impl Drop for RelaxedCapture<'_> {
+    fn drop(&mut self) {
+        // SAFETY: gives back the value that was taken.
+        unsafe { (self.ready.table.capture_mode)(&raw mut self.before) };
+    }
+}

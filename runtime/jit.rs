@@ -1,0 +1,206 @@
+//! Compiling what nothing covers. The order is always: look up, lock, look up again, compile, verify, publish.
+
+use crate::decision::Origin;
+use crate::error::Error;
+use crate::library::{Library, OpId};
+use crate::lock::BuildLock;
+use crate::store::Artifact;
+use parbake_codegen::layout;
+use parbake_codegen::registry::Entry;
+use parbake_codegen::toolchain::{CompileManifest, Compiled, Host, Search, Toolchain, Unit, find_nvrtc};
+use parbake_model::identity::{self, Profile, Spec};
+use parbake_model::metadata::{self, Metadata};
+use parbake_model::op::Op;
+use parbake_model::report::{Class, Report};
+use parbake_model::source::HOST;
+use parbake_model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION, cubin};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+type Shared = Arc<dyn Toolchain>;
+
+/// The compilers of this process.
+#[derive(Default)]
+pub(crate) struct Jit {
+    found: Mutex<HashMap<(Target, Option<Toolkit>, Option<Toolkit>), Result<Shared, Report>>>,
+}
+
+/// The key of the build that a toolchain would make.
+pub(crate) fn build_key(toolchain: &dyn Toolchain, op: &Op, source_key: Digest, target: Target) -> Digest {
+    let options = toolchain.spell(target, &op.options, Profile::Release);
+    identity::build_key(source_key, target, toolchain.id(), &options, Profile::Release).digest
+}
+
+impl Jit {
+    /// The toolchain for a target, found once.
+    pub(crate) fn toolchain(
+        &self,
+        library: &Library,
+        target: Target,
+        driver: Option<Toolkit>,
+        want: Option<Toolkit>,
+    ) -> Result<Shared, Report> {
+        let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let entry = found.entry((target, driver, want));
+        entry.or_insert_with(|| search(library, target, driver, want)).clone()
+    }
+}
+
+fn search(library: &Library, target: Target, driver: Option<Toolkit>, want: Option<Toolkit>) -> Result<Shared, Report> {
+    if target == Target::Host {
+        return host(library);
+    }
+    let search = Search {
+        explicit: library.config.nvrtc.clone(),
+        toolchains: library.config.toolchains.clone(),
+        want,
+        driver,
+        target,
+    };
+    let nvrtc = find_nvrtc(&search).map_err(|e| e.report())?;
+    nvrtc.supports(target).map_err(|why| Report::new("PB-1505", Class::Environment, why))?;
+    Ok(nvrtc)
+}
+
+fn host(library: &Library) -> Result<Shared, Report> {
+    let none = || Error::NoSources { uri: "for the host target".into() }.report();
+    let tree = library.tree.as_ref().ok_or_else(none)?;
+    let mut shim = BTreeMap::new();
+    for name in ["pb_host.h", "pb_host.cpp"] {
+        let path = format!("{HOST}{name}");
+        let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
+        shim.insert(path, text.into_owned());
+    }
+    let host = Host::open(shim, library.workspace.host()).map_err(|e| e.report())?;
+    Ok(host)
+}
+
+impl Library {
+    /// The toolchain for a target: the one of a toolkit, if one is named, else what fits the driver.
+    ///
+    /// # Errors
+    /// A report that says where it was searched, and what to install.
+    pub fn toolchain(&self, target: Target, want: Option<Toolkit>) -> Result<Arc<dyn Toolchain>, Report> {
+        self.jit.toolchain(self, target, None, want)
+    }
+
+    /// The artifact of a spec for a target by a toolchain: from the store if it holds this very build, else compiled,
+    /// verified and published. May be called from many threads and processes at once.
+    ///
+    /// # Errors
+    /// What the compiler said, or sources that cannot be read. A store that cannot be written is no error.
+    pub fn obtain(&self, op: OpId, spec: &Spec, target: Target, toolchain: &dyn Toolchain) -> Result<(Artifact, Origin), Error> {
+        let def = self.definition(op);
+        let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
+        let key = build_key(toolchain, def, source_key, target);
+        let look_up = || if self.config.cache { self.store.get(source_key, target, key).ok().flatten() } else { None };
+        if let Some(artifact) = look_up() {
+            return Ok((artifact, Origin::Store));
+        }
+        let _lock = self.config.cache.then(|| BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri)));
+        if let Some(artifact) = look_up() {
+            return Ok((artifact, Origin::Store));
+        }
+        let manifest = self.plan(op, spec, target, toolchain)?;
+        self.write_generated(spec, source_key, &manifest);
+        let refuse = |report: Report| Error::Compile { uri: spec.uri.clone(), target: target.to_string(), report: Box::new(report) };
+        let compiled = toolchain.compile(&manifest).map_err(|e| refuse(e.report()))?;
+        let metadata = describe(spec, toolchain, &manifest, source_key, key, &compiled).map_err(refuse)?;
+        if !self.config.cache {
+            return Ok((Artifact { bytes: compiled.bytes, metadata, path: None }, Origin::Jit));
+        }
+        let build = serde_json::to_string_pretty(&manifest).expect("bug: a manifest is plain data") + "\n";
+        match self.store.publish(&metadata, &compiled.bytes, &build) {
+            Ok(artifact) => Ok((artifact, Origin::Jit)),
+            Err(error) => {
+                say_once(&error);
+                Ok((Artifact { bytes: compiled.bytes, metadata, path: None }, Origin::Jit))
+            }
+        }
+    }
+
+    /// What a toolchain would be given.
+    ///
+    /// # Errors
+    /// Sources that cannot be read or rendered.
+    pub fn plan(&self, op: OpId, spec: &Spec, target: Target, toolchain: &dyn Toolchain) -> Result<CompileManifest, Error> {
+        let def = self.definition(op);
+        let sources = self.sources(op)?;
+        let entry = Entry { op: def.clone(), sources: sources.clone() };
+        let text = parbake_codegen::render::unit(&entry, spec, &layout::committed())
+            .map_err(|e| Error::Definitions { code: e.code(), message: e.to_string() })?;
+        let closure = sources.closure.clone();
+        let unit = Unit { name: format!("{}.cu", spec.uri), text, entry: spec.entry(), closure };
+        Ok(toolchain.plan(unit, target, &def.options, Profile::Release))
+    }
+
+    /// Leaves the rendered unit and its headers where a person finds them. Not being able to is no error.
+    fn write_generated(&self, spec: &Spec, source_key: Digest, manifest: &CompileManifest) {
+        let folder = self.workspace.generated().join(format!("{}@{}", spec.uri, source_key.short(12)));
+        let files = manifest.unit.closure.headers.iter().map(|(name, text)| (name, text));
+        for (name, text) in files.chain([(&manifest.unit.name, &manifest.unit.text)]) {
+            if let Err(error) = self.workspace.write_if_different(&folder.join(name), text) {
+                tracing::debug!(folder = %folder.display(), %error, "generated sources were not written");
+                return;
+            }
+        }
+    }
+}
+
+/// Judges what came out of a compiler, and says what it is. Exit status 0 is not proof of output.
+fn describe(
+    spec: &Spec,
+    toolchain: &dyn Toolchain,
+    manifest: &CompileManifest,
+    source_key: Digest,
+    build_key: Digest,
+    compiled: &Compiled,
+) -> Result<Metadata, Report> {
+    let target = manifest.target;
+    let wrong = |why: String| {
+        Report::new("PB-1512", Class::Failed, format!("{} gave output that is not what was asked for", toolchain.id()))
+            .with("expected", format!("{} for {target}", spec.entry()))
+            .with("got", why)
+    };
+    let mut resources = None;
+    if let Target::Sm(..) = target {
+        let facts = cubin::read(&compiled.bytes).map_err(|e| wrong(e.to_string()))?;
+        let same_arch = facts.target.arch() == target.arch();
+        if !same_arch || (facts.suffix_known && facts.target != target) {
+            return Err(wrong(format!("code for {}", facts.target)));
+        }
+        if facts.kernels != [spec.entry()] {
+            return Err(wrong(format!("kernels {:?}", facts.kernels)));
+        }
+        resources = facts.resources.get(&spec.entry()).copied();
+    }
+    Ok(Metadata {
+        schema: metadata::SCHEMA,
+        op: spec.op.clone(),
+        uri: spec.uri.clone(),
+        spec: spec.clone(),
+        entry: spec.entry(),
+        target,
+        source_key,
+        build_key,
+        launch_abi: LAUNCH_ABI,
+        library: VERSION.to_owned(),
+        toolchain: toolchain.id().to_owned(),
+        toolkit: toolchain.toolkit(),
+        options: manifest.options.clone(),
+        profile: manifest.profile,
+        image: Digest::of(&compiled.bytes),
+        size: compiled.bytes.len() as u64,
+        file: Metadata::file_for(target).to_owned(),
+        resources,
+        compile_ms: compiled.milliseconds,
+        log: compiled.log.clone(),
+    })
+}
+
+/// A store that cannot be written is said once; the kernels stay in memory.
+fn say_once(error: &dyn std::error::Error) {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let why = error.source().map(|s| format!(": {s}")).unwrap_or_default();
+    SAID.call_once(|| tracing::warn!("{error}{why}; compiled kernels are kept in memory only"));
+}
