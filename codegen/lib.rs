@@ -11,3 +11,4 @@ pub mod layout;
 pub mod manifest;
 pub mod registry;
 pub mod render;
+pub mod toolchain;
