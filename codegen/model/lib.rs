@@ -10,9 +10,9 @@
 pub mod cubin;
 pub mod digest;
 pub mod dtype;
-//pub mod fatbin;
+pub mod fatbin;
 pub mod identity;
-//pub mod metadata;
+pub mod metadata;
 pub mod op;
 pub mod report;
 pub mod source;
