@@ -6,15 +6,20 @@
 //! - every identity is SHA-256 over length-prefixed, domain-tagged fields and can be printed field by field;
 //! - every reader bounds every length before it uses it.
 
+//pub mod bundle;
+pub mod cubin;
 pub mod digest;
 pub mod dtype;
+pub mod fatbin;
 pub mod identity;
+pub mod metadata;
 pub mod op;
 pub mod report;
 pub mod settings;
 pub mod source;
 pub mod space;
 pub mod target;
+pub mod verdict;
 
 pub use digest::{Digest, Key, KeyFields};
 pub use report::Report;

@@ -105,7 +105,11 @@ fn includes(file: &str, text: &str) -> Result<Vec<(usize, String)>, SourceError>
         match name {
             Some(name) => found.push((i + 1, name.to_owned())),
             None => {
-                return Err(SourceError::NotLiteral { file: file.to_owned(), line: i + 1, text: raw.trim().to_owned() });
+                return Err(SourceError::NotLiteral {
+                    file: file.to_owned(),
+                    line: i + 1,
+                    text: raw.trim().to_owned(),
+                });
             }
         }
     }

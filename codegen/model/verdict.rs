@@ -1,0 +1,409 @@
+//! Whether an image runs on a device under a driver: decided from numbers alone, before the driver sees a byte.
+//!
+//! The driver cannot be asked: it loads a cubin of another architecture, PTX that it cannot read and even an empty file
+//! with success, and only the missing kernel tells. So the rules are here, as one pure function:
+//!
+//! | image | runs on a device of compute capability X.Y if |
+//! |---|---|
+//! | `sm_XZ` | same major, Z ≤ Y, and neither chip is an integrated one unless they are the same |
+//! | `sm_XZf` | same family (major), Z ≤ Y; integrated as above |
+//! | `sm_XYa`, `compute_XYa` | X.Y exactly |
+//! | `compute_VZ` | V.Z ≤ X.Y |
+//! | `compute_XZf` | same family, Z ≤ Y |
+//!
+//! And the driver, described by the newest toolkit that it supports, must have at least the major version of the toolkit
+//! that made a cubin (a 13.5 cubin runs on a 13.0 driver), must read the PTX version that the toolkit writes (a 13.0
+//! driver does not read 13.5 PTX), and must know the architectures of image and device. An unknown driver is not
+//! judged: that is for bakes, which ask about devices that are not there.
+
+use crate::target::{Arch, Suffix, Target, Toolkit};
+use std::fmt;
+
+/// What has to be known of an image to judge it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Image {
+    /// What it was compiled for.
+    pub target: Target,
+    /// The toolkit that compiled it; not looked at for the host.
+    pub toolkit: Toolkit,
+}
+
+impl Image {
+    /// An image for the host, which no toolkit compiled.
+    pub const HOST: Self = Self { target: Target::Host, toolkit: Toolkit { major: 0, minor: 0 } };
+}
+
+/// How an image runs. Ordered from the best.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Accept {
+    /// Compiled for exactly this chip, suffix `a`.
+    Exact,
+    /// Compiled for the family, suffix `f`.
+    Family,
+    /// Compiled for this minor version or an earlier one.
+    Baseline,
+    /// Finished by the driver's compiler.
+    Ptx,
+    /// Runs on the CPU.
+    Host,
+}
+
+impl fmt::Display for Accept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "compiled for exactly this chip",
+            Self::Family => "compiled for this family",
+            Self::Baseline => "compiled for this major version",
+            Self::Ptx => "PTX, which the driver compiles",
+            Self::Host => "compiled for the host",
+        })
+    }
+}
+
+/// Writes an architecture as a compute capability: `9.0`.
+struct Capability(Arch);
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0.major(), self.0.minor())
+    }
+}
+
+/// Why an image does not run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum Reject {
+    /// Machine code of another major version.
+    #[error("{image} runs on compute capability {}.x; the device is {}", .image.arch().map_or(0, Arch::major), Capability(*.device))]
+    OtherMajor {
+        /// The image's target.
+        image: Target,
+        /// The device.
+        device: Arch,
+    },
+    /// Compiled for a later minor version of the same major.
+    #[error("{image} runs on compute capability {} and later minor versions; the device is {}", at(.image), Capability(*.device))]
+    MinorTooNew {
+        /// The image's target.
+        image: Target,
+        /// The device.
+        device: Arch,
+    },
+    /// Suffix `a` and another chip.
+    #[error("{image} runs on compute capability {} exactly; the device is {}", at(.image), Capability(*.device))]
+    ArchSpecific {
+        /// The image's target.
+        image: Target,
+        /// The device.
+        device: Arch,
+    },
+    /// Suffix `f` and another family.
+    #[error("{image} runs on the family {}.x only; the device is {}", .image.arch().map_or(0, Arch::major), Capability(*.device))]
+    Family {
+        /// The image's target.
+        image: Target,
+        /// The device.
+        device: Arch,
+    },
+    /// PTX for a newer architecture.
+    #[error("{image} runs on compute capability {} and newer; the device is {}", at(.image), Capability(*.device))]
+    DeviceTooOld {
+        /// The image's target.
+        image: Target,
+        /// The device.
+        device: Arch,
+    },
+    /// One of the two is an integrated chip and they differ.
+    #[error("{image} is not promised to run on compute capability {}: one of them is an integrated chip", Capability(*.device))]
+    Integrated {
+        /// The image's target.
+        image: Target,
+        /// The device.
+        device: Arch,
+    },
+    /// The driver's compiler does not read this PTX.
+    #[error("PTX of CUDA {toolkit} is version {}.{}; the driver supports CUDA {driver} and reads up to {}.{}",
+        .toolkit.ptx_isa().0, .toolkit.ptx_isa().1, .driver.ptx_isa().0, .driver.ptx_isa().1)]
+    PtxIsa {
+        /// The toolkit that wrote the PTX.
+        toolkit: Toolkit,
+        /// The driver.
+        driver: Toolkit,
+    },
+    /// Machine code of a toolkit of a newer major version.
+    #[error("compiled by CUDA {toolkit}, which needs a driver for CUDA {}.0 or newer; the driver supports CUDA {driver}", .toolkit.major)]
+    DriverMajor {
+        /// The toolkit that compiled the image.
+        toolkit: Toolkit,
+        /// The driver.
+        driver: Toolkit,
+    },
+    /// The driver is older than the chip.
+    #[error("compute capability {} needs a driver for CUDA {needs} or newer; the driver supports CUDA {driver}", Capability(*.arch))]
+    DriverTooOld {
+        /// The architecture that it does not know.
+        arch: Arch,
+        /// The first driver that does.
+        needs: Toolkit,
+        /// The driver.
+        driver: Toolkit,
+    },
+    /// PTX would run, but was not asked for.
+    #[error("{image} would be compiled by the driver, which was not asked for")]
+    PtxNotAllowed {
+        /// The image's target.
+        image: Target,
+    },
+    /// A host image where a GPU is in use.
+    #[error("compiled for the host; the device is compute capability {}", Capability(*.device))]
+    HostOnGpu {
+        /// The device.
+        device: Arch,
+    },
+    /// A GPU image and no GPU.
+    #[error("{image} needs a GPU; only the host is in use")]
+    NoDevice {
+        /// The image's target.
+        image: Target,
+    },
+}
+
+fn at(image: &Target) -> String {
+    image.arch().map(|arch| Capability(arch).to_string()).unwrap_or_default()
+}
+
+impl Reject {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::OtherMajor { .. } => "PB-1201",
+            Self::MinorTooNew { .. } => "PB-1202",
+            Self::ArchSpecific { .. } => "PB-1203",
+            Self::Family { .. } => "PB-1204",
+            Self::DeviceTooOld { .. } => "PB-1205",
+            Self::Integrated { .. } => "PB-1206",
+            Self::PtxIsa { .. } => "PB-1207",
+            Self::DriverMajor { .. } => "PB-1208",
+            Self::DriverTooOld { .. } => "PB-1209",
+            Self::PtxNotAllowed { .. } => "PB-1210",
+            Self::HostOnGpu { .. } => "PB-1211",
+            Self::NoDevice { .. } => "PB-1212",
+        }
+    }
+}
+
+/// Whether an image runs on a device (without one: on the host only) under a driver (without one: not judged).
+///
+/// # Errors
+/// The first rule that it breaks: device before driver.
+pub fn verdict(image: &Image, device: Option<Arch>, driver: Option<Toolkit>) -> Result<Accept, Reject> {
+    let target = image.target;
+    match (target, device) {
+        (Target::Host, None) => Ok(Accept::Host),
+        (Target::Host, Some(device)) => Err(Reject::HostOnGpu { device }),
+        (_, None) => Err(Reject::NoDevice { image: target }),
+        (Target::Sm(arch, suffix), Some(device)) => {
+            let accept = on_device(target, arch, suffix, device)?;
+            let integrated = |arch: Arch| arch.facts().is_some_and(|f| f.integrated);
+            if arch != device && (integrated(arch) || integrated(device)) {
+                return Err(Reject::Integrated { image: target, device });
+            }
+            if let Some(driver) = driver {
+                if image.toolkit.major > driver.major {
+                    return Err(Reject::DriverMajor { toolkit: image.toolkit, driver });
+                }
+                known_to(driver, [arch, device])?;
+            }
+            Ok(accept)
+        }
+        (Target::Compute(arch, suffix), Some(device)) => {
+            match suffix {
+                Suffix::Baseline if arch > device => return Err(Reject::DeviceTooOld { image: target, device }),
+                Suffix::Baseline => {}
+                _ => drop(on_device(target, arch, suffix, device)?),
+            }
+            if let Some(driver) = driver {
+                if image.toolkit.ptx_isa() > driver.ptx_isa() {
+                    return Err(Reject::PtxIsa { toolkit: image.toolkit, driver });
+                }
+                known_to(driver, [arch, device])?;
+            }
+            Ok(Accept::Ptx)
+        }
+    }
+}
+
+fn on_device(image: Target, arch: Arch, suffix: Suffix, device: Arch) -> Result<Accept, Reject> {
+    let (same_major, minor_reached) = (arch.major() == device.major(), arch.minor() <= device.minor());
+    match suffix {
+        Suffix::Specific if arch == device => Ok(Accept::Exact),
+        Suffix::Specific => Err(Reject::ArchSpecific { image, device }),
+        Suffix::Family if !same_major => Err(Reject::Family { image, device }),
+        Suffix::Baseline if !same_major => Err(Reject::OtherMajor { image, device }),
+        _ if !minor_reached => Err(Reject::MinorTooNew { image, device }),
+        Suffix::Family => Ok(Accept::Family),
+        Suffix::Baseline => Ok(Accept::Baseline),
+    }
+}
+
+fn known_to(driver: Toolkit, archs: [Arch; 2]) -> Result<(), Reject> {
+    let unknown = archs.into_iter().filter_map(Arch::facts).find(|facts| facts.min_driver > driver);
+    unknown.map_or(Ok(()), |f| Err(Reject::DriverTooOld { arch: f.arch, needs: f.min_driver, driver }))
+}
+
+/// The verdict on each candidate, in the order given.
+pub type Trace = Vec<(Target, Result<Accept, Reject>)>;
+
+/// Takes the best candidate that runs: exact, then family, then baseline, then PTX if it is allowed, each with the
+/// highest architecture first; of equals the one that comes first. The trace holds the verdict on every candidate.
+pub fn select<'a, T>(
+    candidates: impl Iterator<Item = (&'a Image, T)>,
+    device: Option<Arch>,
+    driver: Option<Toolkit>,
+    allow_ptx: bool,
+) -> (Option<(Accept, T)>, Trace) {
+    let mut best: Option<(Accept, Target, T)> = None;
+    let mut trace = Vec::new();
+    for (image, payload) in candidates {
+        let target = image.target;
+        let mut result = verdict(image, device, driver);
+        if result == Ok(Accept::Ptx) && !allow_ptx {
+            result = Err(Reject::PtxNotAllowed { image: target });
+        }
+        trace.push((target, result));
+        if let Ok(accept) = result
+            && best.as_ref().is_none_or(|(a, t, _)| accept < *a || (accept == *a && target > *t))
+        {
+            best = Some((accept, target, payload));
+        }
+    }
+    (best.map(|(accept, _, payload)| (accept, payload)), trace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(target: &str, toolkit: &str, device: u16, driver: i32) -> Result<Accept, &'static str> {
+        let image = Image { target: target.parse().unwrap(), toolkit: toolkit.parse().unwrap() };
+        let device = (device != 0).then_some(Arch(device));
+        let driver = (driver != 0).then(|| Toolkit::from_driver(driver));
+        verdict(&image, device, driver).map_err(|reject| match reject {
+            Reject::OtherMajor { .. } => "major",
+            Reject::MinorTooNew { .. } => "minor",
+            Reject::ArchSpecific { .. } => "specific",
+            Reject::Family { .. } => "family",
+            Reject::DeviceTooOld { .. } => "old device",
+            Reject::Integrated { .. } => "integrated",
+            Reject::PtxIsa { .. } => "isa",
+            Reject::DriverMajor { .. } => "driver major",
+            Reject::DriverTooOld { .. } => "driver",
+            Reject::PtxNotAllowed { .. } => "not allowed",
+            Reject::HostOnGpu { .. } => "host",
+            Reject::NoDevice { .. } => "no device",
+        })
+    }
+
+    #[test]
+    fn the_table_holds() {
+        let table: &[(&str, &str, u16, i32, Result<Accept, &str>)] = &[
+            // Same major, this minor or a later one.
+            ("sm_80", "12.0", 80, 12020, Ok(Accept::Baseline)),
+            ("sm_80", "12.0", 89, 12020, Ok(Accept::Baseline)),
+            ("sm_86", "12.0", 80, 12020, Err("minor")),
+            ("sm_80", "12.0", 90, 12020, Err("major")),
+            ("sm_90", "12.0", 80, 12020, Err("major")),
+            ("sm_75", "12.9", 80, 12020, Err("major")),
+            ("sm_90", "12.9", 90, 12020, Ok(Accept::Baseline)),
+            ("sm_120", "12.9", 100, 13000, Err("major")),
+            ("sm_120", "12.9", 121, 13000, Ok(Accept::Baseline)),
+            ("sm_100", "12.9", 103, 13000, Ok(Accept::Baseline)),
+            // Suffix `a`: exactly this chip, PTX too.
+            ("sm_90a", "12.0", 90, 12000, Ok(Accept::Exact)),
+            ("sm_90a", "12.0", 100, 13000, Err("specific")),
+            ("sm_100a", "12.9", 103, 13000, Err("specific")),
+            ("sm_103a", "12.9", 100, 13000, Err("specific")),
+            ("sm_120a", "12.9", 121, 13000, Err("specific")),
+            ("compute_90a", "12.0", 90, 13000, Ok(Accept::Ptx)),
+            ("compute_90a", "12.0", 100, 13000, Err("specific")),
+            // Suffix `f`: the family.
+            ("sm_100f", "12.9", 100, 13000, Ok(Accept::Family)),
+            ("sm_100f", "12.9", 103, 13000, Ok(Accept::Family)),
+            ("sm_103f", "12.9", 103, 13000, Ok(Accept::Family)),
+            ("sm_103f", "12.9", 100, 13000, Err("minor")),
+            ("sm_120f", "12.9", 121, 13000, Ok(Accept::Family)),
+            ("sm_121f", "12.9", 120, 13000, Err("minor")),
+            ("sm_100f", "12.9", 120, 13000, Err("family")),
+            ("sm_110f", "13.0", 110, 13000, Ok(Accept::Family)),
+            ("sm_100f", "12.9", 110, 13000, Err("family")),
+            ("compute_100f", "12.9", 103, 13000, Ok(Accept::Ptx)),
+            ("compute_100f", "12.9", 120, 13000, Err("family")),
+            // PTX runs on any newer device, if the driver reads it.
+            ("compute_80", "12.4", 90, 12040, Ok(Accept::Ptx)),
+            ("compute_80", "12.4", 121, 12090, Ok(Accept::Ptx)),
+            ("compute_90", "12.4", 80, 12040, Err("old device")),
+            ("compute_80", "13.5", 80, 13000, Err("isa")),
+            ("compute_80", "12.5", 80, 12060, Ok(Accept::Ptx)),
+            ("compute_80", "12.4", 87, 12040, Ok(Accept::Ptx)),
+            // Toolkit and driver.
+            ("sm_80", "13.5", 80, 12080, Err("driver major")),
+            ("sm_80", "13.5", 80, 13000, Ok(Accept::Baseline)),
+            ("sm_80", "12.9", 80, 12020, Ok(Accept::Baseline)),
+            ("sm_80", "11.8", 80, 13000, Ok(Accept::Baseline)),
+            ("sm_103a", "12.9", 103, 12080, Err("driver")),
+            ("sm_100f", "12.9", 103, 12080, Err("driver")),
+            ("sm_100a", "12.9", 100, 12080, Ok(Accept::Exact)),
+            ("sm_110a", "13.0", 110, 12090, Err("driver major")),
+            ("sm_80", "13.5", 80, 0, Ok(Accept::Baseline)),
+            // Integrated chips.
+            ("sm_86", "12.0", 87, 13000, Err("integrated")),
+            ("sm_87", "12.0", 87, 13000, Ok(Accept::Baseline)),
+            ("sm_87", "12.0", 89, 13000, Err("integrated")),
+            // Architectures that are not in our table are judged by their numbers.
+            ("sm_80", "12.0", 85, 13000, Ok(Accept::Baseline)),
+            ("compute_90", "12.0", 130, 13000, Ok(Accept::Ptx)),
+            // The host.
+            ("host", "0.0", 0, 0, Ok(Accept::Host)),
+            ("host", "0.0", 90, 13000, Err("host")),
+            ("sm_90", "12.0", 0, 13000, Err("no device")),
+            ("compute_80", "12.0", 0, 0, Err("no device")),
+        ];
+        for &(target, toolkit, device, driver, expected) in table {
+            let got = judge(target, toolkit, device, driver);
+            assert_eq!(got, expected, "{target} of {toolkit} on {device} with {driver}");
+        }
+    }
+
+    fn choose(targets: &[&str], device: u16, allow_ptx: bool) -> (Option<(Accept, String)>, Trace) {
+        let toolkit = Toolkit { major: 12, minor: 9 };
+        let images: Vec<Image> = targets.iter().map(|t| Image { target: t.parse().unwrap(), toolkit }).collect();
+        let candidates = images.iter().map(|i| (i, i.target.to_string()));
+        select(candidates, Some(Arch(device)), Some(Toolkit { major: 13, minor: 0 }), allow_ptx)
+    }
+
+    #[test]
+    fn the_best_candidate_wins_whatever_the_order() {
+        let mut targets = ["compute_80", "compute_90", "sm_80", "sm_90", "sm_90a", "sm_100", "sm_100f", "sm_103f"];
+        for _ in 0..targets.len() {
+            targets.rotate_left(1);
+            let best = |device, ptx| choose(&targets, device, ptx).0.map(|(a, t)| format!("{a:?} {t}"));
+            assert_eq!(best(90, true).as_deref(), Some("Exact sm_90a"));
+            assert_eq!(best(100, true).as_deref(), Some("Family sm_100f"));
+            assert_eq!(best(103, true).as_deref(), Some("Family sm_103f"));
+            assert_eq!(best(89, true).as_deref(), Some("Baseline sm_80"));
+            assert_eq!(best(120, true).as_deref(), Some("Ptx compute_90"));
+            assert_eq!(best(120, false), None);
+        }
+        assert_eq!(choose(&["sm_80", "sm_86"], 89, false).0.unwrap().1, "sm_86");
+    }
+
+    #[test]
+    fn every_candidate_is_in_the_trace_with_a_reason() {
+        let (best, trace) = choose(&["compute_80", "sm_90a", "sm_80"], 100, false);
+        assert_eq!(best, None);
+        let reasons: Vec<String> = trace.iter().map(|(_, r)| r.unwrap_err().to_string()).collect();
+        assert_eq!(reasons[0], "compute_80 would be compiled by the driver, which was not asked for");
+        assert_eq!(reasons[1], "sm_90a runs on compute capability 9.0 exactly; the device is 10.0");
+        assert_eq!(reasons[2], "sm_80 runs on compute capability 8.x; the device is 10.0");
+    }
+}
