@@ -39,7 +39,7 @@ pub struct CubinFacts {
 }
 
 /// What a kernel uses, as its cubin tells.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resources {
     /// Registers of a thread.
@@ -187,7 +187,7 @@ fn expect(what: &'static str, at: usize, expected: u64, got: u64) -> Result<(), 
 
 /// The bytes that a header names, or an error if not all of them are there.
 fn inside<'a>(bytes: &'a [u8], what: &str, start: u64, size: u64) -> Result<(&'a [u8], u64), CubinError> {
-    let end = start.checked_add(size).unwrap_or(u64::MAX);
+    let end = start.saturating_add(size);
     let cut = || CubinError::Truncated { what: what.to_owned(), end, len: bytes.len() };
     let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
     let found = range.and_then(|(start, end)| bytes.get(start..end));
@@ -326,7 +326,7 @@ fn target(elf: &Elf<'_>) -> Result<(Target, bool, Option<Toolkit>), CubinError> 
     let no_suffixes = arch.facts().is_some_and(|f| !f.family && !f.specific);
     let known = specific || elf.abi == 7 || no_suffixes;
     let version =
-        (elf.abi == 7).then(|| Toolkit { major: (elf.version / 10) as u16, minor: (elf.version % 10) as u16 });
+        (elf.abi == 7).then_some(Toolkit { major: (elf.version / 10) as u16, minor: (elf.version % 10) as u16 });
     Ok((Target::Sm(arch, bits), known, toolkit.or(version.filter(|v| (10..100).contains(&v.major)))))
 }
 

@@ -6,7 +6,7 @@
 //! - every identity is SHA-256 over length-prefixed, domain-tagged fields and can be printed field by field;
 //! - every reader bounds every length before it uses it.
 
-//pub mod bundle;
+pub mod bundle;
 pub mod cubin;
 pub mod digest;
 pub mod dtype;

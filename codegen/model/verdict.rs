@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn the_table_holds() {
-        let table: &[(&str, &str, u16, i32, Result<Accept, &str>)] = &[
+        type Row = (&'static str, &'static str, u16, i32, Result<Accept, &'static str>);
+        let table: &[Row] = &[
             // Same major, this minor or a later one.
             ("sm_80", "12.0", 80, 12020, Ok(Accept::Baseline)),
             ("sm_80", "12.0", 89, 12020, Ok(Accept::Baseline)),
