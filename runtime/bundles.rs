@@ -2,11 +2,10 @@
 
 use crate::decision::Decision;
 use crate::error::Error;
-use parbake_model::bundle::{Bundle, Entry};
+use parbake_model::bundle::{Bundle, BundleError, Entry, Part};
 use parbake_model::target::Arch;
 use parbake_model::verdict::{self, Image};
 use parbake_model::{Digest, LAUNCH_ABI, Toolkit, VERSION};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// An open bundle that fits this library.
@@ -14,8 +13,6 @@ pub(crate) struct OpenBundle {
     pub(crate) name: String,
     path: PathBuf,
     bundle: Bundle,
-    /// Build key → toolkit.
-    toolkits: BTreeMap<Digest, Toolkit>,
 }
 
 impl std::fmt::Debug for OpenBundle {
@@ -28,7 +25,8 @@ impl OpenBundle {
     /// Opens a bundle file. Nothing is written, and only its index and details are read.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let refuse = |source| Error::Bundle { path: path.to_owned(), source };
-        let bundle = Bundle::open_file(path).map_err(refuse)?;
+        let file = std::fs::File::open(path).map_err(|source| BundleError::Io { part: Part::Header, source });
+        let bundle = file.and_then(Bundle::open).map_err(refuse)?;
         Self::admit(format!("bundle {}", path.display()), path.to_owned(), bundle)
     }
 
@@ -49,9 +47,7 @@ impl OpenBundle {
                 library: format!("version {VERSION}, launch ABI {LAUNCH_ABI}"),
             });
         }
-        let images = details.specs.iter().flat_map(|s| &s.images);
-        let toolkits = images.filter_map(|i| Some((i.build_key, i.toolkit?))).collect();
-        Ok(Self { name, path, bundle, toolkits })
+        Ok(Self { name, path, bundle })
     }
 
     /// The best image for a source on a device; every candidate is noted.
@@ -67,9 +63,7 @@ impl OpenBundle {
             decision.note(&self.name, None, self.absence(decision));
             return None;
         }
-        let none = Toolkit { major: 0, minor: 0 };
-        let toolkit = |e: &Entry| self.toolkits.get(&e.build_key).copied().unwrap_or(none);
-        let images: Vec<Image> = entries.iter().map(|e| Image { target: e.target, toolkit: toolkit(e) }).collect();
+        let images: Vec<Image> = entries.iter().map(|e| e.judged()).collect();
         let (best, trace) = verdict::select(images.iter().zip(entries), device, driver, false);
         for (target, verdict) in trace {
             match verdict {

@@ -56,12 +56,12 @@ unsafe impl Send for Code {}
 unsafe impl Sync for Code {}
 
 /// The C signature of a host unit's entry: 0 it ran, 1 the kernel broke a rule, 2 the launch is not valid.
-type HostEntry = unsafe extern "C" fn(*mut HostLaunch, *const c_void, *mut c_char, usize) -> c_int;
+pub(crate) type HostEntry = unsafe extern "C" fn(*mut HostLaunch, *const c_void, *mut c_char, usize) -> c_int;
 
 /// `pb_host_launch` of `kernels/host/pb_host.h`.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct HostLaunch {
+pub(crate) struct HostLaunch {
     grid: [u32; 3],
     block: [u32; 3],
     smem: u64,

@@ -86,7 +86,6 @@ table! {
     library_kernel: fn(*mut Handle, Handle, *const c_char) = "cuLibraryGetKernel";
     kernel_function: fn(*mut Handle, Handle) = "cuKernelGetFunction";
     launch: fn(*const sys::CUlaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) = "cuLaunchKernelEx";
-    stream_capturing: fn(Handle, *mut c_int) = "cuStreamIsCapturing";
     capture_mode: fn(*mut c_int) = "cuThreadExchangeStreamCaptureMode";
     mem_alloc: fn(*mut u64, usize) = "cuMemAlloc_v2";
     mem_free: fn(u64) = "cuMemFree_v2";

@@ -46,4 +46,4 @@ pub use code::{Kernel, Place, Stream};
 pub use error::Error;
 pub use library::{Called, Goal, Library, OpId, Support};
 pub use parbake_model as model;
-pub use tensor::Tensor;
+pub use tensor::{MAX_RANK, Tensor};
