@@ -107,7 +107,8 @@ fn is_name(text: &str) -> bool {
 }
 
 fn check(op: &Op, file: &str, wrong: &mut dyn FnMut(&[&str], String)) {
-    let (folder_family, folder_name) = file.strip_suffix("/op.toml").and_then(|f| f.rsplit_once('/')).unwrap_or(("", ""));
+    let (folder_family, folder_name) =
+        file.strip_suffix("/op.toml").and_then(|f| f.rsplit_once('/')).unwrap_or(("", ""));
     if op.name != folder_name || !is_name(&op.name) {
         wrong(&["name"], format!("`name` is `{}`, but the folder is `{folder_name}`", op.name));
     }
@@ -143,7 +144,10 @@ fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         }
         for value in &axis.values {
             if !value.value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') || value.value.is_empty() {
-                wrong(&["axis", &i, "values"], format!("`{}` cannot be part of a URI: letters, digits and `_`", value.value));
+                wrong(
+                    &["axis", &i, "values"],
+                    format!("`{}` cannot be part of a URI: letters, digits and `_`", value.value),
+                );
             }
         }
     }
@@ -189,7 +193,9 @@ fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         for tactic in &op.tactics {
             match default.tactic.get(&tactic.name) {
                 Some(v) if tactic.values.contains(v) => {}
-                Some(v) => wrong(&["default_tactic", &i, "tactic"], format!("tactic `{}` has no value `{v}`", tactic.name)),
+                Some(v) => {
+                    wrong(&["default_tactic", &i, "tactic"], format!("tactic `{}` has no value `{v}`", tactic.name))
+                }
                 None => wrong(&["default_tactic", &i, "tactic"], format!("no value for tactic `{}`", tactic.name)),
             }
         }
@@ -226,7 +232,10 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
                 None => wrong(&["tensor", &i, "axis"], format!("there is no axis `{axis}`")),
                 Some(a) => {
                     for v in a.values.iter().filter(|v| parbake_model::dtype::DType::named(&v.value).is_none()) {
-                        wrong(&["tensor", &i, "axis"], format!("value `{}` of axis `{axis}` is no element type", v.value));
+                        wrong(
+                            &["tensor", &i, "axis"],
+                            format!("value `{}` of axis `{axis}` is no element type", v.value),
+                        );
                     }
                 }
             },

@@ -25,7 +25,8 @@ impl Layout {
         let mut text = format!("static_assert(sizeof({name}) == {}, \"layout of {name}\");\n", self.size);
         text += &format!("static_assert(alignof({name}) == {}, \"layout of {name}\");\n", self.align);
         for (field, offset) in &self.fields {
-            text += &format!("static_assert(PB_OFFSETOF({name}, {field}) == {offset}, \"offset of {name}::{field}\");\n");
+            text +=
+                &format!("static_assert(PB_OFFSETOF({name}, {field}) == {offset}, \"offset of {name}::{field}\");\n");
         }
         text
     }

@@ -5,6 +5,8 @@
 //! - the render context never contains the target;
 //! - everything is rendered in memory before anything is written, and written only if it differs.
 
+pub mod artifact;
+pub mod bake;
 pub mod bindings;
 pub mod definition;
 pub mod layout;

@@ -133,7 +133,9 @@ fn definitions(folder: &Path) -> Result<Vec<String>, RegistryError> {
 /// Whether `family/op` or `op` matches a pattern with `*` and `?`; several patterns are separated by commas.
 #[must_use]
 pub fn glob(patterns: &str, op: &Op) -> bool {
-    patterns.split(',').any(|p| matches(p.as_bytes(), op.path().as_bytes()) || matches(p.as_bytes(), op.name.as_bytes()))
+    patterns
+        .split(',')
+        .any(|p| matches(p.as_bytes(), op.path().as_bytes()) || matches(p.as_bytes(), op.name.as_bytes()))
 }
 
 fn matches(pattern: &[u8], text: &[u8]) -> bool {

@@ -59,10 +59,9 @@ pub fn unit(entry: &Entry, spec: &Spec, layouts: &Layouts) -> Result<String, Ren
     tera.add_raw_template(&template, &entry.sources.template).map_err(refuse)?;
     let context = Context::from_serialize(&spec.context(&entry.op)).map_err(refuse)?;
     let mut text = tera.render(&template, &context).map_err(refuse)?;
-    let layout = layouts.get(&entry.op.params).ok_or_else(|| RenderError::NoLayout {
-        op: entry.op.name.clone(),
-        params: entry.op.params.clone(),
-    })?;
+    let layout = layouts
+        .get(&entry.op.params)
+        .ok_or_else(|| RenderError::NoLayout { op: entry.op.name.clone(), params: entry.op.params.clone() })?;
     if !text.ends_with('\n') {
         text.push('\n');
     }

@@ -1,2 +1,77 @@
-//! x
-fn main() {}
+//! The command line of Parbake: everything a person types.
+//!
+//! Exit status: 0 done, 1 the thing asked for does not hold, 2 wrong usage, 3 the environment lacks something.
+
+#![allow(clippy::print_stdout, reason = "standard output is what a command line is for")]
+
+mod cmd;
+mod output;
+
+use clap::{Parser, Subcommand};
+use output::{Failure, Output};
+use parbake_model::settings::Config;
+use std::process::ExitCode;
+
+/// GPU kernels baked ahead for the architectures you have, and finished on demand.
+#[derive(Parser)]
+#[command(name = "parbake", version, max_term_width = 110)]
+struct Cli {
+    /// Prints one JSON document instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Ops(cmd::ops::Args),
+    Expand(cmd::expand::Args),
+    Supports(cmd::supports::Args),
+    Why(cmd::why::Args),
+    Build(cmd::build::Args),
+    Inspect(cmd::inspect::Args),
+    Verify(cmd::verify::Args),
+    Show(cmd::show::Args),
+    Run(cmd::run::Args),
+    Demo(cmd::demo::Args),
+    Test(cmd::test::Args),
+    Bench(cmd::bench::Args),
+    Toolchain(cmd::toolchain::Args),
+    Doctor(cmd::doctor::Args),
+    Config(cmd::config::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let output = Output { json: cli.json };
+    match run(cli.command, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => output.fail(&failure),
+    }
+}
+
+fn run(command: Command, out: Output) -> Result<(), Failure> {
+    let config = Config::from_env().map_err(parbake::Error::from)?;
+    output::start_log(&config);
+    for warning in &config.warnings {
+        eprintln!("warning: {warning}");
+    }
+    match command {
+        Command::Ops(args) => cmd::ops::run(args, config, out),
+        Command::Expand(args) => cmd::expand::run(args, config, out),
+        Command::Supports(args) => cmd::supports::run(args, config, out),
+        Command::Why(args) => cmd::why::run(args, config, out),
+        Command::Build(args) => cmd::build::run(args, config, out),
+        Command::Inspect(args) => cmd::inspect::run(args, config, out),
+        Command::Verify(args) => cmd::verify::run(args, config, out),
+        Command::Show(args) => cmd::show::run(args, config, out),
+        Command::Run(args) => cmd::run::run(args, config, out),
+        Command::Demo(args) => cmd::demo::run(args, config, out),
+        Command::Test(args) => cmd::test::run(args, config, out),
+        Command::Bench(args) => cmd::bench::run(args, config, out),
+        Command::Toolchain(args) => cmd::toolchain::run(args, config, out),
+        Command::Doctor(args) => cmd::doctor::run(args, config, out),
+        Command::Config(args) => cmd::config::run(args, config, out),
+    }
+}

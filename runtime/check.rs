@@ -33,7 +33,8 @@ impl BadArguments {
     #[must_use]
     pub fn report(&self) -> Report {
         let many = if self.violations.len() == 1 { "an argument does" } else { "arguments do" };
-        let mut report = Report::new("PB-2001", Class::Usage, format!("{}: {many} not fit; nothing was launched", self.op));
+        let mut report =
+            Report::new("PB-2001", Class::Usage, format!("{}: {many} not fit; nothing was launched", self.op));
         for v in &self.violations {
             report = report.with(&v.argument, format!("{}: expected {}, got {}", v.what, v.expected, v.got));
         }
@@ -75,12 +76,19 @@ pub(crate) fn check(op: &Op, tensors: &[Tensor], scalars: &[f64]) -> Result<Boun
                         wrong(name, "dtype", names.join(" or "), tensor.dtype.to_string());
                     }
                     (Some(i), Some(j)) if i != j => {
-                        wrong(name, "dtype", format!("{}, as of the tensors before it", values[j].value), tensor.dtype.to_string());
+                        wrong(
+                            name,
+                            "dtype",
+                            format!("{}, as of the tensors before it", values[j].value),
+                            tensor.dtype.to_string(),
+                        );
                     }
                     (found, _) => axes[a] = found,
                 }
             }
-            (None, Some(dtype)) if dtype != tensor.dtype => wrong(name, "dtype", dtype.to_string(), tensor.dtype.to_string()),
+            (None, Some(dtype)) if dtype != tensor.dtype => {
+                wrong(name, "dtype", dtype.to_string(), tensor.dtype.to_string())
+            }
             _ => {}
         }
         if tensor.shape().len() != def.shape.len() {
@@ -96,7 +104,12 @@ pub(crate) fn check(op: &Op, tensors: &[Tensor], scalars: &[f64]) -> Result<Boun
                     wrong(name, "shape", format!("{symbol} from {} to {}", dim.min, dim.max), extent.to_string());
                 }
                 Some(known) if known != extent => {
-                    wrong(name, "shape", format!("{symbol} = {known}, as of the tensors before it"), extent.to_string());
+                    wrong(
+                        name,
+                        "shape",
+                        format!("{symbol} = {known}, as of the tensors before it"),
+                        extent.to_string(),
+                    );
                 }
                 _ => dims[i] = Some(extent),
             }
@@ -136,7 +149,12 @@ fn check_memory(
         } else if counts(i) && !is_dense && role == Role::In && strides[i] < 0 {
             wrong(name, "stride", format!("0 or more in dimension {i}"), strides[i].to_string());
         } else if counts(i) && !is_dense && role != Role::In && strides[i] < step {
-            wrong(name, "stride", format!("at least {step} in dimension {i}: elements that are written must not overlap"), strides[i].to_string());
+            wrong(
+                name,
+                "stride",
+                format!("at least {step} in dimension {i}: elements that are written must not overlap"),
+                strides[i].to_string(),
+            );
         }
         step = step.saturating_mul(shape[i].max(1));
     }

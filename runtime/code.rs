@@ -85,9 +85,20 @@ impl Code {
         let (mut library, mut kernel, mut function) = (null(), null(), null());
         // SAFETY: the image is complete (its reader walked it) and need not outlive the call; out-parameters are plain.
         unsafe {
-            let code = (table.library_load)(&raw mut library, image.as_ptr().cast(), null().cast(), null().cast(), 0, null().cast(), null().cast(), 0);
+            let code = (table.library_load)(
+                &raw mut library,
+                image.as_ptr().cast(),
+                null().cast(),
+                null().cast(),
+                0,
+                null().cast(),
+                null().cast(),
+                0,
+            );
             table.check("cuLibraryLoadData", code).map_err(say)?;
-            table.check("cuLibraryGetKernel", (table.library_kernel)(&raw mut kernel, library, name.as_ptr())).map_err(say)?;
+            table
+                .check("cuLibraryGetKernel", (table.library_kernel)(&raw mut kernel, library, name.as_ptr()))
+                .map_err(say)?;
             table.check("cuKernelGetFunction", (table.kernel_function)(&raw mut function, kernel)).map_err(say)?;
         }
         Ok(Self::Cuda { function, ordinal })
@@ -147,19 +158,30 @@ impl Kernel {
                 };
                 let mut params = [launch.params.0.as_mut_ptr().cast::<c_void>()];
                 // SAFETY: the function takes one struct by value, which `params` points at; the driver copies it.
-                let code = unsafe { (ready.table.launch)(&raw const config, *function, params.as_mut_ptr(), std::ptr::null_mut()) };
+                let code = unsafe {
+                    (ready.table.launch)(&raw const config, *function, params.as_mut_ptr(), std::ptr::null_mut())
+                };
                 Ok(ready.table.check("cuLaunchKernelEx", code)?)
             }
             Code::Host { entry } => {
                 let jobs = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
-                let mut host = HostLaunch { grid: launch.grid, block: launch.block, smem: u64::from(launch.shared), jobs, ..HostLaunch::default() };
+                let mut host = HostLaunch {
+                    grid: launch.grid,
+                    block: launch.block,
+                    smem: u64::from(launch.shared),
+                    jobs,
+                    ..HostLaunch::default()
+                };
                 let mut error = [0u8; 2048];
                 // SAFETY: the caller vouches for the pointers; the struct is the one that the unit was compiled with.
-                let rc = unsafe { entry(&raw mut host, launch.params.0.as_ptr().cast(), error.as_mut_ptr().cast(), error.len()) };
+                let rc = unsafe {
+                    entry(&raw mut host, launch.params.0.as_ptr().cast(), error.as_mut_ptr().cast(), error.len())
+                };
                 if rc == 0 {
                     return Ok(());
                 }
-                let why = CStr::from_bytes_until_nul(&error).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
+                let why =
+                    CStr::from_bytes_until_nul(&error).map(|t| t.to_string_lossy().into_owned()).unwrap_or_default();
                 Err(Error::Host { uri: self.uri.clone(), why })
             }
         }

@@ -169,7 +169,9 @@ fn probe() -> Driver {
             let advice = match e.code {
                 34 => "; a stub library is found first: remove the toolkit's stubs folder from LD_LIBRARY_PATH",
                 100 => "; no GPU is visible: see CUDA_VISIBLE_DEVICES and whether the container was given one",
-                803 | 804 => "; driver library and kernel module differ: reinstall one, or drop the compatibility package",
+                803 | 804 => {
+                    "; driver library and kernel module differ: reinstall one, or drop the compatibility package"
+                }
                 _ => "",
             };
             Driver::Unusable { why: format!("{e}{advice}") }

@@ -5,15 +5,14 @@ use crate::error::Error;
 use crate::library::{Library, OpId};
 use crate::lock::BuildLock;
 use crate::store::Artifact;
-use parbake_codegen::layout;
+use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::registry::Entry;
-use parbake_codegen::toolchain::{CompileManifest, Compiled, Host, Search, Toolchain, Unit, find_nvrtc};
-use parbake_model::identity::{self, Profile, Spec};
-use parbake_model::metadata::{self, Metadata};
-use parbake_model::op::Op;
+use parbake_codegen::render::RenderError;
+use parbake_codegen::toolchain::{CompileManifest, Host, Search, Toolchain, find_nvrtc};
+use parbake_model::identity::Spec;
 use parbake_model::report::{Class, Report};
 use parbake_model::source::HOST;
-use parbake_model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION, cubin};
+use parbake_model::{Digest, Target, Toolkit};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -23,12 +22,6 @@ type Shared = Arc<dyn Toolchain>;
 #[derive(Default)]
 pub(crate) struct Jit {
     found: Mutex<HashMap<(Target, Option<Toolkit>, Option<Toolkit>), Result<Shared, Report>>>,
-}
-
-/// The key of the build that a toolchain would make.
-pub(crate) fn build_key(toolchain: &dyn Toolchain, op: &Op, source_key: Digest, target: Target) -> Digest {
-    let options = toolchain.spell(target, &op.options, Profile::Release);
-    identity::build_key(source_key, target, toolchain.id(), &options, Profile::Release).digest
 }
 
 impl Jit {
@@ -89,49 +82,58 @@ impl Library {
     ///
     /// # Errors
     /// What the compiler said, or sources that cannot be read. A store that cannot be written is no error.
-    pub fn obtain(&self, op: OpId, spec: &Spec, target: Target, toolchain: &dyn Toolchain) -> Result<(Artifact, Origin), Error> {
+    pub fn obtain(
+        &self,
+        op: OpId,
+        spec: &Spec,
+        target: Target,
+        toolchain: &dyn Toolchain,
+    ) -> Result<(Artifact, Origin), Error> {
         let def = self.definition(op);
         let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
-        let key = build_key(toolchain, def, source_key, target);
+        let key = artifact::build_key(toolchain, def, source_key, target);
         let look_up = || if self.config.cache { self.store.get(source_key, target, key).ok().flatten() } else { None };
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }
-        let _lock = self.config.cache.then(|| BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri)));
+        let _lock =
+            self.config.cache.then(|| BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri)));
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }
         let manifest = self.plan(op, spec, target, toolchain)?;
         self.write_generated(spec, source_key, &manifest);
-        let refuse = |report: Report| Error::Compile { uri: spec.uri.clone(), target: target.to_string(), report: Box::new(report) };
-        let compiled = toolchain.compile(&manifest).map_err(|e| refuse(e.report()))?;
-        let metadata = describe(spec, toolchain, &manifest, source_key, key, &compiled).map_err(refuse)?;
-        if !self.config.cache {
-            return Ok((Artifact { bytes: compiled.bytes, metadata, path: None }, Origin::Jit));
-        }
-        let build = serde_json::to_string_pretty(&manifest).expect("bug: a manifest is plain data") + "\n";
-        match self.store.publish(&metadata, &compiled.bytes, &build) {
-            Ok(artifact) => Ok((artifact, Origin::Jit)),
-            Err(error) => {
-                say_once(&error);
-                Ok((Artifact { bytes: compiled.bytes, metadata, path: None }, Origin::Jit))
+        let refuse = |report: Report| Error::Compile {
+            uri: spec.uri.clone(),
+            target: target.to_string(),
+            report: Box::new(report),
+        };
+        let Made { bytes, metadata } =
+            artifact::compile(spec, &manifest, toolchain, source_key, key).map_err(refuse)?;
+        if self.config.cache {
+            let build = serde_json::to_string_pretty(&manifest).expect("bug: a manifest is plain data") + "\n";
+            match self.store.publish(&metadata, &bytes, &build) {
+                Ok(artifact) => return Ok((artifact, Origin::Jit)),
+                Err(error) => say_once(&error),
             }
         }
+        Ok((Artifact { bytes, metadata, path: None }, Origin::Jit))
     }
 
     /// What a toolchain would be given.
     ///
     /// # Errors
     /// Sources that cannot be read or rendered.
-    pub fn plan(&self, op: OpId, spec: &Spec, target: Target, toolchain: &dyn Toolchain) -> Result<CompileManifest, Error> {
-        let def = self.definition(op);
-        let sources = self.sources(op)?;
-        let entry = Entry { op: def.clone(), sources: sources.clone() };
-        let text = parbake_codegen::render::unit(&entry, spec, &layout::committed())
-            .map_err(|e| Error::Definitions { code: e.code(), message: e.to_string() })?;
-        let closure = sources.closure.clone();
-        let unit = Unit { name: format!("{}.cu", spec.uri), text, entry: spec.entry(), closure };
-        Ok(toolchain.plan(unit, target, &def.options, Profile::Release))
+    pub fn plan(
+        &self,
+        op: OpId,
+        spec: &Spec,
+        target: Target,
+        toolchain: &dyn Toolchain,
+    ) -> Result<CompileManifest, Error> {
+        let entry = Entry { op: self.definition(op).clone(), sources: self.sources(op)?.clone() };
+        let wrong = |e: RenderError| Error::Definitions { code: e.code(), message: e.to_string() };
+        artifact::plan(&entry, spec, target, toolchain).map_err(wrong)
     }
 
     /// Leaves the rendered unit and its headers where a person finds them. Not being able to is no error.
@@ -145,57 +147,6 @@ impl Library {
             }
         }
     }
-}
-
-/// Judges what came out of a compiler, and says what it is. Exit status 0 is not proof of output.
-fn describe(
-    spec: &Spec,
-    toolchain: &dyn Toolchain,
-    manifest: &CompileManifest,
-    source_key: Digest,
-    build_key: Digest,
-    compiled: &Compiled,
-) -> Result<Metadata, Report> {
-    let target = manifest.target;
-    let wrong = |why: String| {
-        Report::new("PB-1512", Class::Failed, format!("{} gave output that is not what was asked for", toolchain.id()))
-            .with("expected", format!("{} for {target}", spec.entry()))
-            .with("got", why)
-    };
-    let mut resources = None;
-    if let Target::Sm(..) = target {
-        let facts = cubin::read(&compiled.bytes).map_err(|e| wrong(e.to_string()))?;
-        let same_arch = facts.target.arch() == target.arch();
-        if !same_arch || (facts.suffix_known && facts.target != target) {
-            return Err(wrong(format!("code for {}", facts.target)));
-        }
-        if facts.kernels != [spec.entry()] {
-            return Err(wrong(format!("kernels {:?}", facts.kernels)));
-        }
-        resources = facts.resources.get(&spec.entry()).copied();
-    }
-    Ok(Metadata {
-        schema: metadata::SCHEMA,
-        op: spec.op.clone(),
-        uri: spec.uri.clone(),
-        spec: spec.clone(),
-        entry: spec.entry(),
-        target,
-        source_key,
-        build_key,
-        launch_abi: LAUNCH_ABI,
-        library: VERSION.to_owned(),
-        toolchain: toolchain.id().to_owned(),
-        toolkit: toolchain.toolkit(),
-        options: manifest.options.clone(),
-        profile: manifest.profile,
-        image: Digest::of(&compiled.bytes),
-        size: compiled.bytes.len() as u64,
-        file: Metadata::file_for(target).to_owned(),
-        resources,
-        compile_ms: compiled.milliseconds,
-        log: compiled.log.clone(),
-    })
 }
 
 /// A store that cannot be written is said once; the kernels stay in memory.

@@ -220,7 +220,11 @@ impl Library {
         for (name, _) in values {
             let names = || def.axes.iter().map(|a| a.name.as_str()).chain(def.tactics.iter().map(|t| t.name.as_str()));
             if !names().any(|n| n == name) {
-                return Err(unknown(format!("there is no axis or tactic `{name}`"), names().collect::<Vec<_>>().join(", "), name));
+                return Err(unknown(
+                    format!("there is no axis or tactic `{name}`"),
+                    names().collect::<Vec<_>>().join(", "),
+                    name,
+                ));
             }
         }
         let given = |name: &str| values.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
@@ -230,10 +234,18 @@ impl Library {
             let value = match given(&axis.name) {
                 Some(value) => value,
                 None if axis.values.len() == 1 => &axis.values[0].value,
-                None => return Err(unknown(format!("axis `{}` has no value", axis.name), format!("{}=… with one of {}", axis.name, legal()), "nothing")),
+                None => {
+                    return Err(unknown(
+                        format!("axis `{}` has no value", axis.name),
+                        format!("{}=… with one of {}", axis.name, legal()),
+                        "nothing",
+                    ));
+                }
             };
             let found = axis.values.iter().position(|v| v.value == value);
-            axes.push(found.ok_or_else(|| unknown(format!("axis `{}` has no value `{value}`", axis.name), legal(), value))?);
+            axes.push(
+                found.ok_or_else(|| unknown(format!("axis `{}` has no value `{value}`", axis.name), legal(), value))?,
+            );
         }
         // The element size of a default may be illegal for this element type: the first legal spec is taken then.
         let named = def.tactics.iter().any(|t| given(&t.name).is_some());
@@ -244,13 +256,17 @@ impl Library {
             let value = given(&t.name).map_or_else(|| default.get(&t.name).map(u32::to_string), |v| Some(v.to_owned()));
             let value = value.unwrap_or_else(|| t.values[0].to_string());
             let found = t.values.iter().position(|v| v.to_string() == value);
-            tactic.push(found.ok_or_else(|| unknown(format!("tactic `{}` has no value `{value}`", t.name), legal(), &value))?);
+            tactic.push(
+                found.ok_or_else(|| unknown(format!("tactic `{}` has no value `{value}`", t.name), legal(), &value))?,
+            );
         }
         let spec = Spec::at(def, Spec::index(def, &axes, &tactic));
         if named || space::check(def, &spec, Some(target)).is_ok() {
             return Ok(spec);
         }
-        let first = space::specs(def).map(|(s, _)| s).find(|s| s.axes == spec.axes && space::check(def, s, Some(target)).is_ok());
+        let first = space::specs(def)
+            .map(|(s, _)| s)
+            .find(|s| s.axes == spec.axes && space::check(def, s, Some(target)).is_ok());
         Ok(first.unwrap_or(spec))
     }
 
@@ -300,8 +316,12 @@ impl Library {
     pub fn explain(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<Decision, Error> {
         let (mut decision, found) = self.find(op, spec, goal)?;
         match found {
-            Some(Candidate::Bundle(_, entry)) => (decision.from, decision.target) = (Some(Origin::Bundle), Some(entry.target)),
-            Some(Candidate::Store(a)) => (decision.from, decision.target) = (Some(Origin::Store), Some(a.metadata.target)),
+            Some(Candidate::Bundle(_, entry)) => {
+                (decision.from, decision.target) = (Some(Origin::Bundle), Some(entry.target))
+            }
+            Some(Candidate::Store(a)) => {
+                (decision.from, decision.target) = (Some(Origin::Store), Some(a.metadata.target))
+            }
             None if self.may_compile(&mut decision, goal) => {
                 (decision.from, decision.target) = (Some(Origin::Jit), Some(goal.target()));
             }
@@ -392,7 +412,14 @@ impl Library {
     }
 
     /// Looks in the store: for the exact build if it could be made here, otherwise for any that fits.
-    fn find_stored(&self, def: &Op, spec: &Spec, source_key: Digest, goal: Goal, decision: &mut Decision) -> Option<Artifact> {
+    fn find_stored(
+        &self,
+        def: &Op,
+        spec: &Spec,
+        source_key: Digest,
+        goal: Goal,
+        decision: &mut Decision,
+    ) -> Option<Artifact> {
         let place = format!("store {}", self.workspace.store().display());
         if !self.config.cache {
             decision.note(place, None, "switched off by PARBAKE_CACHE");
@@ -402,7 +429,7 @@ impl Library {
         if self.config.jit
             && let Ok(toolchain) = self.jit.toolchain(self, goal.target(), goal.driver(), None)
         {
-            let build_key = crate::jit::build_key(&*toolchain, def, source_key, goal.target());
+            let build_key = parbake_codegen::artifact::build_key(&*toolchain, def, source_key, goal.target());
             return match self.store.get(source_key, goal.target(), build_key) {
                 Ok(Some(artifact)) => {
                     decision.note(place, Some(goal.target()), "holds this very build");
@@ -448,7 +475,11 @@ impl Library {
     /// Why the store has no entry: sources of another state are told from none at all.
     fn store_absence(&self, spec: &Spec, source_key: Digest) -> String {
         let others = self.store.sources_of(&spec.uri, source_key);
-        if others == 0 { "no entry".to_owned() } else { format!("source changed: {others} entries of this spec are from other sources") }
+        if others == 0 {
+            "no entry".to_owned()
+        } else {
+            format!("source changed: {others} entries of this spec are from other sources")
+        }
     }
 
     /// Calls an op on memory that the caller vouches for.
@@ -461,7 +492,14 @@ impl Library {
     ///
     /// # Safety
     /// Every tensor's memory is valid at `place` for its whole extent, until `stream` has passed the work.
-    pub unsafe fn call(&self, op: OpId, tensors: &[Tensor], scalars: &[f64], place: Place, stream: Stream) -> Result<Called, Error> {
+    pub unsafe fn call(
+        &self,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        place: Place,
+        stream: Stream,
+    ) -> Result<Called, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
         let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
@@ -510,7 +548,14 @@ impl Library {
     }
 
     /// The first choice; with JIT off the first that is covered.
-    fn choose(&self, op: OpId, axes: &[usize], choices: &Choices, place: Place, goal: Goal) -> Result<(Arc<Kernel>, Tactic, Origin), Error> {
+    fn choose(
+        &self,
+        op: OpId,
+        axes: &[usize],
+        choices: &Choices,
+        place: Place,
+        goal: Goal,
+    ) -> Result<(Arc<Kernel>, Tactic, Origin), Error> {
         let def = self.definition(op);
         let mut first_gap = None;
         for (i, tactic) in choices.as_slice().iter().enumerate() {
@@ -584,7 +629,8 @@ impl Library {
 
     /// Finds or compiles, then loads. One thread works for a key, others wait for it; a failure is tried again.
     fn load(&self, op: OpId, spec: &Spec, key: u64, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
-        let cell = self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
+        let cell =
+            self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
         let kernel = cell.get_or_try_init(|| {
             let start = Instant::now();
             let (mut decision, found) = self.find(op, spec, goal)?;
@@ -649,7 +695,8 @@ fn registry_key(op: OpId, index: SpecIndex, place: Place) -> u64 {
 }
 
 fn default_tactic(op: &Op, target: Target) -> std::collections::BTreeMap<String, u32> {
-    let reached = op.default_tactics.iter().rfind(|d| target.arch().is_some_and(|a| d.since.arch().is_none_or(|s| s <= a)));
+    let reached =
+        op.default_tactics.iter().rfind(|d| target.arch().is_some_and(|a| d.since.arch().is_none_or(|s| s <= a)));
     reached.or(op.default_tactics.first()).map(|d| d.tactic.clone()).unwrap_or_default()
 }
 

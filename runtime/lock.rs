@@ -22,7 +22,9 @@ impl BuildLock {
         let none = Self { _file: None };
         let Ok(folder) = workspace.make(workspace.locks()) else { return none };
         let path = folder.join(format!("{build_key}.lock"));
-        let Ok(mut file) = File::options().read(true).write(true).create(true).truncate(false).open(&path) else { return none };
+        let Ok(mut file) = File::options().read(true).write(true).create(true).truncate(false).open(&path) else {
+            return none;
+        };
         let start = Instant::now();
         let mut said = false;
         loop {

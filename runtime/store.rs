@@ -104,9 +104,10 @@ impl Store {
     /// The targets that a source has entries for.
     #[must_use]
     pub fn targets(&self, source_key: Digest) -> Vec<Target> {
-        let Ok(entries) = std::fs::read_dir(self.workspace.store().join(source_key.to_string())) else { return Vec::new() };
-        let mut targets: Vec<Target> =
-            entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+        let Ok(entries) = std::fs::read_dir(self.workspace.store().join(source_key.to_string())) else {
+            return Vec::new();
+        };
+        let mut targets: Vec<Target> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
         targets.sort();
         targets
     }
@@ -116,7 +117,8 @@ impl Store {
     pub fn sources_of(&self, uri: &str, except: Digest) -> usize {
         let list = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
         let names_it = |folder: PathBuf| {
-            let metadata = std::fs::read(folder.join("meta.json")).ok().and_then(|text| Metadata::from_json(&text).ok());
+            let metadata =
+                std::fs::read(folder.join("meta.json")).ok().and_then(|text| Metadata::from_json(&text).ok());
             metadata.is_some_and(|m| m.uri == uri)
         };
         let sources = list(self.workspace.store()).filter(|p| !p.ends_with(except.to_string()));
@@ -166,9 +168,15 @@ impl Store {
             move |source| StoreError::Io { what, path, source }
         };
         self.workspace.make(parent.clone()).map_err(refuse("create", &parent))?;
-        let temporary = self.workspace.make(self.workspace.temporary()).map_err(refuse("create", self.workspace.root()))?;
-        let staged = tempfile::Builder::new().prefix("stage-").tempdir_in(&temporary).map_err(refuse("create", &temporary))?;
-        for (name, content) in [(metadata.file.as_str(), bytes), ("meta.json", metadata.to_json().as_bytes()), ("build.json", build.as_bytes())] {
+        let temporary =
+            self.workspace.make(self.workspace.temporary()).map_err(refuse("create", self.workspace.root()))?;
+        let staged =
+            tempfile::Builder::new().prefix("stage-").tempdir_in(&temporary).map_err(refuse("create", &temporary))?;
+        for (name, content) in [
+            (metadata.file.as_str(), bytes),
+            ("meta.json", metadata.to_json().as_bytes()),
+            ("build.json", build.as_bytes()),
+        ] {
             let path = staged.path().join(name);
             let mut file = std::fs::File::create(&path).map_err(refuse("create", &path))?;
             file.write_all(content).and_then(|()| file.sync_all()).map_err(refuse("write", &path))?;
@@ -198,7 +206,12 @@ fn verify(metadata: &Metadata, bytes: &[u8]) -> Result<(), String> {
         return Err(format!("launch ABI {}, this library has {LAUNCH_ABI}", metadata.launch_abi));
     }
     if metadata.size != bytes.len() as u64 || metadata.image != Digest::of(bytes) {
-        return Err(format!("{} holds {} bytes that do not hash to {}", metadata.file, bytes.len(), metadata.image.short(12)));
+        return Err(format!(
+            "{} holds {} bytes that do not hash to {}",
+            metadata.file,
+            bytes.len(),
+            metadata.image.short(12)
+        ));
     }
     Ok(())
 }

@@ -150,7 +150,8 @@ impl Trial {
         let binding = library.binding(op)?;
         self.complete(def)?;
         let mut random = Random(self.seed);
-        let mut placed = def.tensors.iter().map(|t| self.place(t, place, &mut random)).collect::<Result<Vec<_>, _>>()?;
+        let mut placed =
+            def.tensors.iter().map(|t| self.place(t, place, &mut random)).collect::<Result<Vec<_>, _>>()?;
         let tensors: Vec<Tensor> = placed.iter().map(|p| p.tensor).collect();
         let scalar = |s: &parbake_model::op::Scalar| self.scalars.get(&s.name).copied().or(s.default).unwrap_or(s.min);
         let scalars: Vec<f64> = def.scalars.iter().map(scalar).collect();
@@ -209,7 +210,14 @@ impl Trial {
         Ok(())
     }
 
-    fn time(&self, library: &Library, op: OpId, tensors: &[Tensor], scalars: &[f64], place: Place) -> Result<Option<f64>, Error> {
+    fn time(
+        &self,
+        library: &Library,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        place: Place,
+    ) -> Result<Option<f64>, Error> {
         if self.timed == 0 {
             return Ok(None);
         }
@@ -232,10 +240,20 @@ struct Judge {
 }
 
 impl Judge {
-    fn compare(&mut self, name: &str, expected: &[f64], exact: bool, placed: &Placed, after: &[u8], tolerance: Tolerance) {
+    fn compare(
+        &mut self,
+        name: &str,
+        expected: &[f64],
+        exact: bool,
+        placed: &Placed,
+        after: &[u8],
+        tolerance: Tolerance,
+    ) {
         let dtype = placed.tensor.dtype;
         if expected.len() != placed.places.len() {
-            self.complain(|| format!("`{name}`: the reference has {} elements of {}", expected.len(), placed.places.len()));
+            self.complain(|| {
+                format!("`{name}`: the reference has {} elements of {}", expected.len(), placed.places.len())
+            });
             return;
         }
         for (i, (&want, &at)) in expected.iter().zip(&placed.places).enumerate() {

@@ -42,6 +42,7 @@ impl Workspace {
     pub fn store(&self) -> PathBuf {
         self.root.join("store/v1")
     }
+    #[cfg(feature = "jit")]
     pub(crate) fn locks(&self) -> PathBuf {
         self.root.join("locks")
     }
@@ -64,6 +65,7 @@ impl Workspace {
         Ok(folder)
     }
 
+    #[cfg(feature = "jit")]
     /// Writes a file if its content differs; staged and renamed, so that it is never half there.
     pub(crate) fn write_if_different(&self, path: &Path, text: &str) -> io::Result<bool> {
         if std::fs::read_to_string(path).is_ok_and(|old| old == text) {

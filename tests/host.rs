@@ -18,7 +18,16 @@ fn norms_are_right_on_the_host_target() {
     let library = Library::open(config(folder.path())).unwrap();
     for (op, def) in library.ops() {
         for dtype in ["f16", "bf16", "f32"] {
-            for (rows, hidden, pad, offset) in [(1, 1, 0, 0), (3, 111, 1, 1), (19, 500, 12, 0), (5, 1024, 0, 0), (2, 4096, 8, 0), (2, 8192, 3, 3), (1, 65536, 0, 0), (0, 64, 0, 0)] {
+            for (rows, hidden, pad, offset) in [
+                (1, 1, 0, 0),
+                (3, 111, 1, 1),
+                (19, 500, 12, 0),
+                (5, 1024, 0, 0),
+                (2, 4096, 8, 0),
+                (2, 8192, 3, 3),
+                (1, 65536, 0, 0),
+                (0, 64, 0, 0),
+            ] {
                 let mut trial = Trial::example(def, BTreeMap::from([("dtype".to_owned(), dtype.to_owned())]));
                 trial.dims = BTreeMap::from([("rows".to_owned(), rows), ("hidden".to_owned(), hidden)]);
                 (trial.pad, trial.offset) = (pad, offset);

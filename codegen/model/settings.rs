@@ -196,12 +196,17 @@ impl Config {
             "PARBAKE_CACHE" => self.cache = flag()?,
             "PARBAKE_JIT" => self.jit = flag()?,
             "PARBAKE_JOBS" => {
-                self.jobs = text.parse().ok().filter(|n| (1..=4096).contains(n)).ok_or_else(|| bad("a number from 1 to 4096"))?;
+                self.jobs = text
+                    .parse()
+                    .ok()
+                    .filter(|n| (1..=4096).contains(n))
+                    .ok_or_else(|| bad("a number from 1 to 4096"))?;
             }
             "PARBAKE_KERNELS" => self.kernels = Some(path(text)?),
             "PARBAKE_LOADER_LOG" => {
                 let levels = ["error", "warn", "info", "debug", "trace", "off"];
-                self.loader_log = levels.iter().find(|l| **l == text).ok_or_else(|| bad(&levels.join(", ")))?.to_string();
+                self.loader_log =
+                    levels.iter().find(|l| **l == text).ok_or_else(|| bad(&levels.join(", ")))?.to_string();
             }
             "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
             "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),

@@ -1,0 +1,248 @@
+//! Baking: which artifacts a list of targets asks for, making them in parallel, and packing them into a bundle.
+
+use crate::artifact::{self, Made};
+use crate::registry::{self, Entry, Registry};
+use crate::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin, find_nvrtc};
+use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, LEVEL, Skipped, SpecDetails};
+use parbake_model::identity::Spec;
+use parbake_model::op::Op;
+use parbake_model::report::{Class, Report};
+use parbake_model::settings::Config;
+use parbake_model::target::known_targets;
+use parbake_model::verdict::{self, Image};
+use parbake_model::{LAUNCH_ABI, Target, Toolkit, VERSION, space};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// One artifact to make.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// Its op.
+    pub op: &'a Op,
+    /// Its spec.
+    pub spec: Spec,
+    /// What it is compiled for.
+    pub target: Target,
+}
+
+/// What a bake makes, and what it leaves out.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// To be made, in canonical order.
+    pub jobs: Vec<Job<'a>>,
+    /// Left out, with the reason.
+    pub skipped: Vec<Skipped>,
+    /// The targets asked for, sorted.
+    pub targets: Vec<Target>,
+}
+
+/// Expands ops that match a pattern for a list of targets.
+///
+/// # Errors
+/// A pattern that matches no op; targets none of which any of the ops supports.
+pub fn plan<'a>(ops: impl IntoIterator<Item = &'a Op>, pattern: &str, targets: &[Target]) -> Result<Plan<'a>, Report> {
+    let all: Vec<&Op> = ops.into_iter().collect();
+    let chosen: Vec<&Op> = all.iter().copied().filter(|op| registry::glob(pattern, op)).collect();
+    if chosen.is_empty() {
+        let known: Vec<String> = all.iter().map(|op| op.path()).collect();
+        return Err(Report::new("PB-1111", Class::Usage, format!("`{pattern}` matches no op"))
+            .with("known", known.join(", "))
+            .help("patterns match `op` or `family/op`; `*` and `?` are wildcards"));
+    }
+    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
+    for op in &chosen {
+        for combination in space::expand([*op], targets) {
+            match combination.skipped {
+                None => plan.jobs.push(Job { op, spec: combination.spec, target: combination.target }),
+                Some(reason) => plan.skipped.push(Skipped {
+                    op: op.name.clone(),
+                    spec: combination.spec.to_string(),
+                    target: combination.target,
+                    reason,
+                }),
+            }
+        }
+    }
+    if plan.jobs.is_empty() {
+        let names: Vec<String> = targets.iter().map(Target::to_string).collect();
+        let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
+        let chosen: Vec<&str> = chosen.iter().map(|op| op.name.as_str()).collect();
+        return Err(Report::new(
+            "PB-1112",
+            Class::Usage,
+            "none of the ops supports any of the targets; nothing was built",
+        )
+        .with("ops", chosen.join(", "))
+        .with("targets", names.join(", "))
+        .with("reasons", reasons.into_iter().collect::<Vec<_>>().join("; "))
+        .help(format!("known architectures: {}", known_targets())));
+    }
+    Ok(plan)
+}
+
+/// Makes all artifacts of a plan on some threads. The first failures stop it; artifacts come back in the plan's order.
+///
+/// # Errors
+/// The reports of what failed, in the plan's order.
+pub fn run(
+    plan: &Plan<'_>,
+    threads: usize,
+    make: &(dyn Fn(&Job<'_>) -> Result<Made, Report> + Sync),
+    done: &(dyn Fn(usize, &Job<'_>) + Sync),
+) -> Result<Vec<Made>, Vec<Report>> {
+    let (next, finished, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let results: Vec<Mutex<Option<Result<Made, Report>>>> = plan.jobs.iter().map(|_| Mutex::default()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, plan.jobs.len().max(1)) {
+            scope.spawn(|| {
+                while !failed.load(Ordering::Relaxed) {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(job) = plan.jobs.get(i) else { return };
+                    let result = make(job);
+                    failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                    done(finished.fetch_add(1, Ordering::Relaxed) + 1, job);
+                    *results[i].lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+                }
+            });
+        }
+    });
+    let (mut made, mut reports) = (Vec::new(), Vec::new());
+    for result in results {
+        match result.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Some(Ok(artifact)) => made.push(artifact),
+            Some(Err(report)) => reports.push(report),
+            None => {}
+        }
+    }
+    if reports.is_empty() { Ok(made) } else { Err(reports) }
+}
+
+/// Whether every image of a plan runs on drivers from a floor on.
+///
+/// # Errors
+/// The targets that do not, and why.
+pub fn check_driver_floor(made: &[Made], floor: Toolkit) -> Result<(), Report> {
+    let images: BTreeSet<(Target, Toolkit)> =
+        made.iter().filter_map(|m| Some((m.metadata.target, m.metadata.toolkit?))).collect();
+    let mut report =
+        Report::new("PB-1113", Class::Failed, format!("some images do not run on a driver of CUDA {floor}"));
+    for (target, toolkit) in images {
+        if let Err(why) = verdict::verdict(&Image { target, toolkit }, target.arch(), Some(floor)) {
+            report = report.with(target.to_string(), why);
+        }
+    }
+    if report.details.is_empty() {
+        Ok(())
+    } else {
+        Err(report.help("compile with an older toolkit (--toolkit), or raise --min-driver"))
+    }
+}
+
+/// Packs artifacts into a bundle. GPU images become fatbins of one image each, by the packer of their own toolkit.
+///
+/// # Errors
+/// A packer that is missing or fails, or an image that is not what its metadata says.
+pub fn pack(
+    plan: &Plan<'_>,
+    made: Vec<Made>,
+    nvfatbin: &dyn Fn(Target, Toolkit) -> Result<Arc<Nvfatbin>, Report>,
+    level: i32,
+    threads: usize,
+) -> Result<Vec<u8>, Report> {
+    let failed = |e: &dyn std::error::Error, code| {
+        let report = Report::new(code, Class::Failed, e.to_string());
+        e.source().map_or(report.clone(), |s| report.caused_by_chain(s))
+    };
+    let details = Details {
+        library: VERSION.to_owned(),
+        launch_abi: LAUNCH_ABI,
+        toolchains: Vec::new(),
+        targets: plan.targets.clone(),
+        specs: Vec::new(),
+        skipped: plan.skipped.clone(),
+        provenance: BTreeMap::new(),
+    };
+    let mut writer = BundleWriter::new(details, level).jobs(threads);
+    for (job, Made { bytes, metadata }) in plan.jobs.iter().zip(made) {
+        let bytes = match (metadata.target, metadata.toolkit) {
+            (Target::Sm(..) | Target::Compute(..), Some(toolkit)) => {
+                nvfatbin(metadata.target, toolkit)?.fatbin(&bytes, metadata.target).map_err(|e| e.report())?
+            }
+            _ => bytes,
+        };
+        let image = ImageDetails {
+            target: metadata.target,
+            toolkit: metadata.toolkit,
+            toolchain: metadata.toolchain,
+            build_key: metadata.build_key,
+            size: 0,
+            resources: metadata.resources,
+        };
+        let spec = SpecDetails::new(&job.spec, metadata.source_key, &job.op.options);
+        writer.push(Item { spec, image, bytes }).map_err(|e| failed(&e, e.code()))?;
+    }
+    writer.finish().map_err(|e| failed(&e, e.code()))
+}
+
+/// A bake without a store, as a build script does it.
+#[derive(Debug)]
+pub struct Request {
+    registry: Registry,
+    targets: Vec<Target>,
+    config: Config,
+}
+
+impl Request {
+    /// What the environment asks for: every op, for `PARBAKE_AOT_ARCHS`.
+    ///
+    /// # Errors
+    /// A setting that is missing or cannot be used, or ops that cannot be read.
+    pub fn from_env(kernels: &Path) -> Result<Self, Report> {
+        let config = Config::from_env().map_err(|e| Report::new(e.code(), Class::Usage, e.to_string()))?;
+        let targets = config.aot_archs.clone().ok_or_else(|| {
+            Report::new("PB-1114", Class::Usage, "the feature `aot` bakes for an explicit list of architectures")
+                .with("expected", "PARBAKE_AOT_ARCHS=80,90a")
+                .with("got", "PARBAKE_AOT_ARCHS is not set")
+        })?;
+        let registry = Registry::read(kernels).map_err(|e| Report::new(e.code(), Class::Failed, e.to_string()))?;
+        Ok(Self { registry, targets, config })
+    }
+}
+
+/// Bakes a request into a bundle's bytes.
+///
+/// # Errors
+/// What is missing, or the first thing that failed.
+pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
+    let plan = plan(request.registry.entries.iter().map(|e| &e.op), "*", &request.targets)?;
+    let search = |target| Search {
+        explicit: request.config.nvrtc.clone(),
+        toolchains: request.config.toolchains.clone(),
+        want: None,
+        driver: None,
+        target,
+    };
+    let make = |job: &Job<'_>| {
+        let entry: &Entry = request.registry.op(&job.op.name).expect("bug: the plan is of this registry");
+        let toolchain: Arc<dyn Toolchain> = match job.target {
+            Target::Host => {
+                return Err(Report::new("PB-1115", Class::Usage, "`host` is not embedded: bundles hold it"));
+            }
+            target => find_nvrtc(&search(target)).map_err(|e| e.report())?,
+        };
+        let source_key = job.spec.source_key(&entry.op, entry.sources.digest).digest;
+        let key = artifact::build_key(&*toolchain, &entry.op, source_key, job.target);
+        let manifest = artifact::plan(entry, &job.spec, job.target, &*toolchain)
+            .map_err(|e| Report::new(e.code(), Class::Failed, e.to_string()))?;
+        artifact::compile(&job.spec, &manifest, &*toolchain, source_key, key)
+    };
+    let made = run(&plan, request.config.jobs, &make, &|_, _| {})
+        .map_err(|reports| reports.into_iter().next().expect("bug: failed without a report"))?;
+    let nvfatbin = |target, toolkit| {
+        let search = Search { want: Some(toolkit), explicit: None, ..search(target) };
+        find_nvfatbin(&search).map_err(|e| e.report())
+    };
+    pack(&plan, made, &nvfatbin, LEVEL, request.config.jobs)
+}

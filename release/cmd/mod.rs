@@ -1,0 +1,17 @@
+//! One module a command.
+
+pub(crate) mod bench;
+pub(crate) mod build;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod expand;
+pub(crate) mod inspect;
+pub(crate) mod ops;
+pub(crate) mod run;
+pub(crate) mod show;
+pub(crate) mod supports;
+pub(crate) mod test;
+pub(crate) mod toolchain;
+pub(crate) mod verify;
+pub(crate) mod why;

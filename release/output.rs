@@ -1,0 +1,101 @@
+//! How commands speak: text or one JSON document on standard output, reports on standard error, exit statuses.
+
+use parbake_model::report::{Class, Report};
+use parbake_model::settings::Config;
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// What a command ends with if it does not succeed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What went wrong, all of it.
+    pub(crate) reports: Vec<Report>,
+}
+
+impl From<Report> for Failure {
+    fn from(report: Report) -> Self {
+        Self { reports: vec![report] }
+    }
+}
+
+impl From<Vec<Report>> for Failure {
+    fn from(reports: Vec<Report>) -> Self {
+        Self { reports }
+    }
+}
+
+impl From<parbake::Error> for Failure {
+    fn from(error: parbake::Error) -> Self {
+        error.report().into()
+    }
+}
+
+/// Text or JSON.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// Prints a result: the value as JSON, or the text.
+    pub(crate) fn show<T: Serialize>(self, value: &T, text: impl FnOnce() -> String) {
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(value).expect("bug: results are plain data"));
+        } else {
+            println!("{}", text().trim_end());
+        }
+    }
+
+    /// A line about progress, for people only.
+    pub(crate) fn say(self, line: impl AsRef<str>) {
+        if !self.json {
+            println!("{}", line.as_ref());
+        }
+    }
+
+    /// Prints what went wrong; the exit status follows from whose fault it is.
+    pub(crate) fn fail(self, failure: &Failure) -> ExitCode {
+        #[derive(Serialize)]
+        struct Json<'a> {
+            code: &'a str,
+            error: &'a str,
+            details: Vec<(&'a str, &'a str)>,
+            caused_by: &'a [String],
+            help: &'a [String],
+        }
+        for report in &failure.reports {
+            eprintln!("{report}");
+        }
+        if self.json {
+            let json = |r: &Report| {
+                let details = r.details.iter().map(|(l, t)| (l.as_str(), t.as_str())).collect();
+                serde_json::to_value(Json {
+                    code: r.code,
+                    error: &r.what,
+                    details,
+                    caused_by: &r.causes,
+                    help: &r.help,
+                })
+            };
+            let errors: Vec<_> = failure.reports.iter().filter_map(|r| json(r).ok()).collect();
+            println!("{}", serde_json::json!({ "errors": errors }));
+        }
+        let status = |report: &Report| match report.class {
+            Class::Failed => 1,
+            Class::Usage => 2,
+            Class::Environment => 3,
+        };
+        ExitCode::from(failure.reports.iter().map(status).max().unwrap_or(1))
+    }
+}
+
+/// Sends the loader's log to standard error.
+pub(crate) fn start_log(config: &Config) {
+    let level = match config.loader_log.as_str() {
+        "off" => return,
+        level => level.parse().unwrap_or(tracing::Level::WARN),
+    };
+    let log =
+        tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).without_time().with_target(false);
+    log.with_ansi(false).init();
+}
