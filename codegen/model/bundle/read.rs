@@ -161,6 +161,8 @@ fn frame_table(header: &Header, rows: &[u8]) -> Result<Vec<Frame>, BundleError> 
     for (number, frame) in frames.iter().enumerate() {
         let part = Part::Frame(number as u32);
         limit(part, "its inflated size", MAX_IMAGE, u64::from(frame.raw))?;
+        // No compressor makes it larger, so more is a trap for who allocates it.
+        limit(part, "its size", zstd::zstd_safe::compress_bound(frame.raw as usize), u64::from(frame.size))?;
         layout(part, "its place", end, frame.offset)?;
         end += u64::from(frame.size);
         if end > header.file_size {

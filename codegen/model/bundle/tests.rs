@@ -298,7 +298,8 @@ fn forged_sizes_are_refused_before_anything_is_allocated() {
     assert_eq!(forge(96, &most).code(), "PB-1307", "details inflated size");
     assert_eq!(forge(96, &(60u64 << 20).to_le_bytes()).code(), "PB-1309", "details inflated size");
     assert_eq!(forge(frames_at, &zero).code(), "PB-1306", "frame place");
-    assert_eq!(forge(frames_at + 8, &most[..4]).code(), "PB-1304", "frame size");
+    assert_eq!(forge(frames_at + 8, &most[..4]).code(), "PB-1307", "frame size");
+    assert_eq!(forge(frames_at + 8, &2000u32.to_le_bytes()).code(), "PB-1307", "frame size");
     assert_eq!(forge(frames_at + 12, &most[..4]).code(), "PB-1307", "frame inflated size");
     assert_eq!(forge(frames_at + 12, &(64u32 << 20).to_le_bytes()).code(), "PB-1306", "frame inflated size");
     assert_eq!(forge(HEADER_BYTES, &[255]).code(), "PB-1308", "order");
