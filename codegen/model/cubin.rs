@@ -12,7 +12,7 @@
 //! | spelled target | – | `.note.nv.tkinfo` holds `-arch sm_100f` |
 //! | toolkit | `e_version` (129 is 12.9) | `.note.nv.tkinfo` holds `release 13.0, V13.0.88` |
 //!
-//! So the text in `.note.nv.tkinfo`, which NVRTC writes as ptxas does, is the only thing that tells `f` from the
+//! So the text in `.note.nv.tkinfo`, which NVRTC writes as ptxas does (with `-lineinfo` and `-G` too), is the only thing that tells `f` from the
 //! baseline: but for it, `100` and `100f` of one kernel are the same bytes. Without that text the suffix of an ABI 8
 //! cubin is known only if it is `a`, or if the architecture has no suffixes. A text that denies the bit is an error.
 //!
@@ -206,7 +206,7 @@ fn elf(bytes: &[u8]) -> Result<Elf<'_>, CubinError> {
     expect("ELF class", 4, 2, u64::from(bytes[4]))?;
     expect("byte order", 5, 1, u64::from(bytes[5]))?;
     expect("machine", 18, u64::from(EM_CUDA), number(18))?;
-    expect("ELF type", 16, 2, number(16))?;
+    expect("ELF type (2 is linked, 1 relocatable)", 16, 2, number(16))?;
     expect("ELF header size", 52, HEADER as u64, number(52))?;
     let (segments, sections, names) = (number(56), number(60), number(62));
     expect("section header size", 58, SECTION, number(58))?;

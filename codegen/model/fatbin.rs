@@ -14,7 +14,7 @@
 //! is inside.
 
 use crate::cubin::{self, CubinError, CubinFacts};
-use crate::target::{Arch, Suffix, Target};
+use crate::target::{Arch, Suffix, Target, Toolkit};
 use std::ops::Range;
 
 /// What an image is.
@@ -127,6 +127,16 @@ pub enum FatbinError {
         /// What it has.
         got: Vec<String>,
     },
+    /// PTX that a driver of its toolkit's version need not read.
+    #[error("the PTX for {target} says `.version {got}`; CUDA {toolkit} writes up to {}.{}", .toolkit.ptx_isa().0, .toolkit.ptx_isa().1)]
+    PtxVersion {
+        /// The target.
+        target: Target,
+        /// The toolkit that is said to have written it.
+        toolkit: Toolkit,
+        /// The version that it states.
+        got: String,
+    },
 }
 
 fn list(targets: &[Target]) -> String {
@@ -155,6 +165,7 @@ impl FatbinError {
             Self::Cubin { .. } => "PB-1418",
             Self::Contents { .. } => "PB-1419",
             Self::Entry { .. } => "PB-1420",
+            Self::PtxVersion { .. } => "PB-1421",
         }
     }
 }
@@ -265,20 +276,27 @@ pub fn check_single(bytes: &[u8], expected: Target, entry: &str) -> Result<Cubin
 }
 
 /// Checks that a fatbin holds one plain PTX text for `expected`, by its label and by its `.target` line, with the
-/// kernel `entry`.
+/// kernel `entry`, and of a version that a driver for `toolkit` reads.
 ///
 /// # Errors
 /// The first thing that is not so.
-pub fn check_single_ptx(bytes: &[u8], expected: Target, entry: &str) -> Result<(), FatbinError> {
+pub fn check_single_ptx(bytes: &[u8], expected: Target, entry: &str, toolkit: Toolkit) -> Result<(), FatbinError> {
     let text = String::from_utf8_lossy(single(bytes, expected)?);
     let word = |line: &str, key: &str| {
         let rest = line.split_once(key)?.1.trim_start();
         rest.split(|c: char| c.is_ascii_whitespace() || matches!(c, '(' | ',' | ')')).next().map(str::to_owned)
     };
-    let target = text.lines().find_map(|l| word(l, ".target ")).unwrap_or_default();
+    let first = |key| text.lines().find_map(|line| word(line, key)).unwrap_or_default();
+    let target = first(".target ");
     let found = target.strip_prefix("sm_").and_then(|digits| format!("compute_{digits}").parse().ok());
     if found != Some(expected) {
         return Err(FatbinError::Contents { expected, got: found.unwrap_or(Target::Host) });
+    }
+    let version = first(".version ");
+    // The same two numbers with a dot between them as a toolkit's version.
+    let isa = version.parse::<Toolkit>().map(|v| (v.major, v.minor));
+    if !isa.is_ok_and(|isa| isa <= toolkit.ptx_isa()) {
+        return Err(FatbinError::PtxVersion { target: expected, toolkit, got: version });
     }
     let kernels: Vec<String> = text.lines().filter_map(|l| word(l, ".entry ")).collect();
     if kernels.iter().any(|k| k == entry) {
@@ -311,7 +329,8 @@ mod tests {
                 assert_eq!(facts, cubin::read(&cubin).unwrap());
             }
         }
-        check_single_ptx(&sample("13.0-ptx.fatbin"), "compute_80".parse().unwrap(), "sample").unwrap();
+        let toolkit = Toolkit { major: 13, minor: 0 };
+        check_single_ptx(&sample("13.0-ptx.fatbin"), "compute_80".parse().unwrap(), "sample", toolkit).unwrap();
     }
 
     #[test]
@@ -334,9 +353,17 @@ mod tests {
         assert!(error("13.0-compressed.fatbin", "90a").contains("compressed"));
         let entry = check_single(&sample("13.0-90a.fatbin"), "90a".parse().unwrap(), "other").unwrap_err();
         assert_eq!(entry.to_string(), "the image for sm_90a has no kernel `other`; it has `sample`");
-        let ptx = |target: &str, entry| check_single_ptx(&sample("13.0-ptx.fatbin"), target.parse().unwrap(), entry);
-        assert!(matches!(ptx("compute_90", "sample"), Err(FatbinError::Label { .. })));
-        assert!(matches!(ptx("compute_80", "other"), Err(FatbinError::Entry { .. })));
+        let ptx = |target: &str, entry, toolkit: &str| {
+            let toolkit = toolkit.parse().unwrap();
+            check_single_ptx(&sample("13.0-ptx.fatbin"), target.parse().unwrap(), entry, toolkit)
+        };
+        assert!(matches!(ptx("compute_90", "sample", "13.0"), Err(FatbinError::Label { .. })));
+        assert!(matches!(ptx("compute_80", "other", "13.0"), Err(FatbinError::Entry { .. })));
+        assert_eq!(ptx("compute_80", "sample", "13.1"), Ok(()));
+        assert_eq!(
+            ptx("compute_80", "sample", "12.9").unwrap_err().to_string(),
+            "the PTX for compute_80 says `.version 9.0`; CUDA 12.9 writes up to 8.8"
+        );
     }
 
     #[test]

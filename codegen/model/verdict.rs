@@ -17,6 +17,7 @@
 //! judged: that is for bakes, which ask about devices that are not there.
 
 use crate::target::{Arch, Suffix, Target, Toolkit};
+use std::borrow::Borrow;
 use std::fmt;
 
 /// What has to be known of an image to judge it.
@@ -256,8 +257,8 @@ pub type Trace = Vec<(Target, Result<Accept, Reject>)>;
 
 /// Takes the best candidate that runs: exact, then family, then baseline, then PTX if it is allowed, each with the
 /// highest architecture first; of equals the one that comes first. The trace holds the verdict on every candidate.
-pub fn select<'a, T>(
-    candidates: impl Iterator<Item = (&'a Image, T)>,
+pub fn select<I: Borrow<Image>, T>(
+    candidates: impl Iterator<Item = (I, T)>,
     device: Option<Arch>,
     driver: Option<Toolkit>,
     allow_ptx: bool,
@@ -265,8 +266,8 @@ pub fn select<'a, T>(
     let mut best: Option<(Accept, Target, T)> = None;
     let mut trace = Vec::new();
     for (image, payload) in candidates {
-        let target = image.target;
-        let mut result = verdict(image, device, driver);
+        let target = image.borrow().target;
+        let mut result = verdict(image.borrow(), device, driver);
         if result == Ok(Accept::Ptx) && !allow_ptx {
             result = Err(Reject::PtxNotAllowed { image: target });
         }

@@ -218,7 +218,7 @@ pub enum PackError {
         #[source]
         source: FatbinError,
     },
-    /// An image compiled by another toolkit than was said, or none said for a GPU, or one for the host.
+    /// An image compiled by another toolkit than was said, or one said for the host.
     #[error("the image of {uri} for {target}: expected toolkit {}, got {}", or_none(.expected), or_none(.got))]
     Toolkit {
         /// The spec.
@@ -229,6 +229,14 @@ pub enum PackError {
         expected: Option<Toolkit>,
         /// What was said.
         got: Option<Toolkit>,
+    },
+    /// An image for a GPU without its toolkit, so that no verdict on it is possible.
+    #[error("the image of {uri} for {target}: expected the toolkit that compiled it, got none")]
+    NoToolkit {
+        /// The spec.
+        uri: String,
+        /// The target.
+        target: Target,
     },
     /// More than the format can hold.
     #[error("the {part} would have {got} bytes; at most {limit} are allowed")]
@@ -267,6 +275,7 @@ impl PackError {
             Self::Toolkit { .. } => "PB-1325",
             Self::TooLarge { .. } => "PB-1326",
             Self::Compress { .. } => "PB-1327",
+            Self::NoToolkit { .. } => "PB-1328",
         }
     }
 }

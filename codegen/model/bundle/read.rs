@@ -2,12 +2,12 @@
 
 use super::error::{BundleError, Part};
 use super::{
-    Details, ENTRY_BYTES, Entry, FORMAT, FRAME_BYTES, FRAME_RAW, Frame, HEADER_BYTES, Header, MAGIC, MAX_DETAILS,
-    MAX_IMAGE, MAX_INDEX, OLDEST_FORMAT, RESERVED,
+    Details, ENTRY_BYTES, Entry, FORMAT, FRAME_BYTES, FRAME_RAW, Frame, HEADER_BYTES, Header, Item, MAGIC, MAX_DETAILS,
+    MAX_IMAGE, MAX_INDEX, OLDEST_FORMAT, RESERVED, SpecDetails,
 };
 use crate::digest::Digest;
 use crate::target::Target;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -161,6 +161,8 @@ fn frame_table(header: &Header, rows: &[u8]) -> Result<Vec<Frame>, BundleError> 
     for (number, frame) in frames.iter().enumerate() {
         let part = Part::Frame(number as u32);
         limit(part, "its inflated size", MAX_IMAGE, u64::from(frame.raw))?;
+        // No compressor makes it larger, so more is a trap for who allocates it.
+        limit(part, "its size", zstd::zstd_safe::compress_bound(frame.raw as usize), u64::from(frame.size))?;
         layout(part, "its place", end, frame.offset)?;
         end += u64::from(frame.size);
         if end > header.file_size {
@@ -354,6 +356,25 @@ impl Bundle {
         let bytes = &frame[entry.offset as usize..entry.end() as usize];
         check_image(entry, bytes)?;
         Ok(bytes.to_vec())
+    }
+
+    /// Everything in it, as it was put in: for merging and splitting. Frame by frame, so each is inflated once.
+    ///
+    /// # Errors
+    /// Details that cannot be read or that lack an entry, or a damaged image, as an item of the iterator.
+    pub fn items(&self) -> Result<impl Iterator<Item = Result<Item, BundleError>>, BundleError> {
+        let mut told = BTreeMap::new();
+        for spec in &self.details()?.specs {
+            told.extend(spec.images.iter().map(|image| ((spec.source_key, image.target), (spec, image))));
+        }
+        let mut order: Vec<&Entry> = self.entries.iter().collect();
+        order.sort_by_key(|e| (e.frame, e.offset));
+        Ok(order.into_iter().map(move |entry| {
+            let lacking = || format!("{} for {} is not in the details", entry.source_key, entry.target);
+            let found = told.get(&entry.key()).ok_or_else(|| BundleError::Disagreement { what: lacking() })?;
+            let spec = SpecDetails { images: Vec::new(), ..found.0.clone() };
+            Ok(Item { spec, image: found.1.clone(), bytes: self.image(entry)? })
+        }))
     }
 }
 

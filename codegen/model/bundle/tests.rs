@@ -172,6 +172,18 @@ fn the_bytes_depend_on_the_set_of_items_only() {
 }
 
 #[test]
+fn items_can_be_packed_again() {
+    let bytes = pack(&mixed());
+    let bundle = open(&bytes).unwrap();
+    let items: Vec<Item> = bundle.items().unwrap().map(Result::unwrap).collect();
+    assert!(pack(&items) == bytes);
+    let (host, gpu): (Vec<_>, Vec<_>) = items.into_iter().partition(|i| i.image.target == Target::Host);
+    let split = [pack(&host), pack(&gpu)];
+    let merged = split.iter().flat_map(|b| open(b).unwrap().items().unwrap().map(Result::unwrap).collect::<Vec<_>>());
+    assert!(pack(&merged.collect::<Vec<_>>()) == bytes);
+}
+
+#[test]
 fn frames_are_cut_at_their_limit() {
     let mebibyte = |n: u8| (0..1u32 << 20).map(|i| (i >> 8) as u8 ^ n).collect::<Vec<u8>>();
     let mut items: Vec<Item> = (0..5).map(|n| host("big", &format!("n{n}"), &mebibyte(n))).collect();
@@ -286,7 +298,8 @@ fn forged_sizes_are_refused_before_anything_is_allocated() {
     assert_eq!(forge(96, &most).code(), "PB-1307", "details inflated size");
     assert_eq!(forge(96, &(60u64 << 20).to_le_bytes()).code(), "PB-1309", "details inflated size");
     assert_eq!(forge(frames_at, &zero).code(), "PB-1306", "frame place");
-    assert_eq!(forge(frames_at + 8, &most[..4]).code(), "PB-1304", "frame size");
+    assert_eq!(forge(frames_at + 8, &most[..4]).code(), "PB-1307", "frame size");
+    assert_eq!(forge(frames_at + 8, &2000u32.to_le_bytes()).code(), "PB-1307", "frame size");
     assert_eq!(forge(frames_at + 12, &most[..4]).code(), "PB-1307", "frame inflated size");
     assert_eq!(forge(frames_at + 12, &(64u32 << 20).to_le_bytes()).code(), "PB-1306", "frame inflated size");
     assert_eq!(forge(HEADER_BYTES, &[255]).code(), "PB-1308", "order");
@@ -371,6 +384,12 @@ fn what_cannot_be_packed_says_why() {
     with_toolkit.image.toolkit = Some(Toolkit { major: 13, minor: 0 });
     assert_eq!(push(with_toolkit).code(), "PB-1325");
     assert_eq!(push(host("norm", "a", b"")).code(), "PB-1323");
+    let mut without_toolkit = gpu("norm", "a", "90a");
+    without_toolkit.image.toolkit = None;
+    assert_eq!(push(without_toolkit).code(), "PB-1328");
+    let mut old_toolkit = item("norm", "a", "compute_80", sample("13.0-ptx.fatbin"));
+    old_toolkit.image.toolkit = Some(Toolkit { major: 12, minor: 9 });
+    assert!(matches!(push(old_toolkit), PackError::Contents { source: FatbinError::PtxVersion { .. }, .. }));
 
     let finish = |items: [Item; 2]| {
         let mut writer = BundleWriter::new(base(), TEST_LEVEL);

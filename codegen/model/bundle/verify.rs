@@ -180,10 +180,13 @@ impl Bundle {
 fn check_contents(entry: &Entry, told: &Told<'_>, bytes: &[u8]) -> Result<(), BundleError> {
     let (target, uri) = (entry.target, told.uri);
     let wrong = |source| BundleError::Contents { uri: uri.to_owned(), target, source };
-    match target {
-        Target::Host => {}
-        Target::Compute(..) => fatbin::check_single_ptx(bytes, target, told.entry).map_err(wrong)?,
-        Target::Sm(..) => {
+    match (target, entry.toolkit) {
+        (Target::Compute(..), Some(toolkit)) => {
+            fatbin::check_single_ptx(bytes, target, told.entry, toolkit).map_err(wrong)?;
+        }
+        // A shared object: its hash is all that is known of it. Without a toolkit there are no entries for a GPU.
+        (Target::Host, _) | (Target::Compute(..), None) => {}
+        (Target::Sm(..), _) => {
             let facts = fatbin::check_single(bytes, target, told.entry).map_err(wrong)?;
             if facts.toolkit.is_some() && facts.toolkit != entry.toolkit {
                 let what = format!("{uri} for {target} was compiled by another toolkit");

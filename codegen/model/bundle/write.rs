@@ -65,20 +65,23 @@ impl BundleWriter {
         }
         let wrong = |source| PackError::Contents { uri: uri(), target, source };
         let entry = &item.spec.entry;
-        let got = item.image.toolkit;
-        let mut expected = got;
         let mut resources = item.image.resources;
-        match target {
-            Target::Host => expected = None,
-            Target::Compute(..) => fatbin::check_single_ptx(&item.bytes, target, entry).map_err(wrong)?,
-            Target::Sm(..) => {
+        let toolkit = |expected, got| PackError::Toolkit { uri: uri(), target, expected, got };
+        match (target, item.image.toolkit) {
+            (Target::Host, None) => {}
+            (Target::Host, got) => return Err(toolkit(None, got)),
+            (Target::Compute(..), Some(got)) => {
+                fatbin::check_single_ptx(&item.bytes, target, entry, got).map_err(wrong)?;
+            }
+            (Target::Compute(..), None) => return Err(PackError::NoToolkit { uri: uri(), target }),
+            (Target::Sm(..), got) => {
                 let facts = fatbin::check_single(&item.bytes, target, entry).map_err(wrong)?;
-                expected = facts.toolkit.or(got);
+                let got = got.ok_or_else(|| PackError::NoToolkit { uri: uri(), target })?;
+                if facts.toolkit.is_some_and(|expected| expected != got) {
+                    return Err(toolkit(facts.toolkit, Some(got)));
+                }
                 resources = resources.or(facts.resources.get(entry).copied());
             }
-        }
-        if got != expected || (got.is_none() && target != Target::Host) {
-            return Err(PackError::Toolkit { uri: uri(), target, expected, got });
         }
         item.image.size = size as u64;
         item.image.resources = resources;
