@@ -240,22 +240,23 @@ impl Finder<'_> {
             place("the path that was asked for", self.at_explicit(explicit), None);
             return candidates;
         }
-        if self.is_library() {
+        // A second NVRTC in a process costs 100 MB; nvFatbin is small, and its version matters more.
+        if self.stem == "libnvrtc.so" {
             let mut foreign = mapped(self.stem);
             foreign.retain(|path| !nvrtc::is_own(path));
             place("libraries of this process", foreign, None);
         }
         let installed = self.installed();
         if installed.is_empty() {
-            place(&format!("toolchains in `{}`", self.search.toolchains.display()), Vec::new(), None);
+            place(&format!("installed toolchains, `{}`", self.search.toolchains.display()), Vec::new(), None);
         }
         for (version, folder) in installed {
-            place(&format!("toolchain `{}`", folder.display()), self.below(&folder), Some(version));
+            place(&format!("toolchain of CUDA {version}"), self.below(&folder), Some(version));
         }
         let active = std::env::var_os("VIRTUAL_ENV").filter(|v| !v.is_empty());
         let active = active.map(|v| site_packages(Path::new(&v))).unwrap_or_default();
         for site in self.sites.iter().chain(&active) {
-            place(&format!("wheels in `{}`", site.display()), self.below(site), None);
+            place(&format!("wheels, `{}`", site.display()), self.below(site), None);
         }
         for name in ["CUDA_HOME", "CUDA_PATH"] {
             match std::env::var_os(name).filter(|v| !v.is_empty()) {
