@@ -59,15 +59,17 @@ impl NotFound {
     /// The error in the shape that people read.
     #[must_use]
     pub fn report(&self) -> Report {
-        let report = Report::new(self.code(), Class::Environment, format!("no usable {self}"));
-        let steps = self.steps.iter().map(|s| format!("\n{}: {}", s.place, s.outcome)).collect::<String>();
-        report.with("searched", steps).help(&self.help)
+        let mut report = Report::new(self.code(), Class::Environment, self.to_string());
+        for step in &self.steps {
+            report = report.with("searched", format!("{}: {}", step.place, step.outcome));
+        }
+        report.help(&self.help)
     }
 }
 
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for {}", self.what, self.target)
+        write!(f, "no usable {} for {}", self.what, self.target)
     }
 }
 
@@ -142,6 +144,8 @@ pub fn find_nvcc_with(search: &Search, settings: &NvccSettings) -> Result<Arc<Nv
 
 /// A file that may be what is looked for.
 struct Candidate {
+    /// Where its step belongs among the others, whatever the order of the attempts.
+    rank: usize,
     place: String,
     path: PathBuf,
     /// As far as it shows without loading the file.
@@ -175,17 +179,13 @@ impl Finder<'_> {
                 let (version, supported) = judge(&opened);
                 self.acceptable(version).and(supported).map(|()| opened)
             };
-            match usable() {
-                Ok(found) => Some(found),
-                Err(why) => {
-                    let place = format!("{}, `{}`", candidate.place, candidate.path.display());
-                    steps.push(Step { place, outcome: why });
-                    None
-                }
-            }
+            usable().map_err(|outcome| {
+                let place = format!("{}, `{}`", candidate.place, candidate.path.display());
+                steps.push((candidate.rank, Step { place, outcome }));
+            })
         };
         for candidate in candidates {
-            if let Some(found) = attempt(candidate) {
+            if let Ok(found) = attempt(candidate) {
                 return Ok(found);
             }
         }
@@ -195,14 +195,16 @@ impl Finder<'_> {
                 let name = format!("{}.{major}", self.stem);
                 for path in by_name(&name, self.stem) {
                     let place = "name known to the system".to_owned();
-                    if let Some(found) = attempt(Candidate { place, path, version: None }) {
+                    if let Ok(found) = attempt(Candidate { rank: usize::MAX, place, path, version: None }) {
                         return Ok(found);
                     }
                 }
             }
             let place = format!("`{0}.13`, `{0}.12` by name", self.stem);
-            steps.push(Step { place, outcome: "the system knows none that serves".into() });
+            steps.push((usize::MAX, Step { place, outcome: "the system knows none that serves".into() }));
         }
+        steps.sort_by_key(|(rank, _)| *rank);
+        let steps = steps.into_iter().map(|(_, step)| step).collect();
         Err(NotFound { what: self.what, target: self.search.target, steps, help: self.help() })
     }
 
@@ -220,49 +222,50 @@ impl Finder<'_> {
     }
 
     /// Every file in question, in the order of the places; places without one are noted at once.
-    fn candidates(&self, steps: &mut Vec<Step>) -> Vec<Candidate> {
+    fn candidates(&self, steps: &mut Vec<(usize, Step)>) -> Vec<Candidate> {
         let mut candidates = Vec::new();
+        let mut rank = 0;
         let mut place = |place: &str, found: Vec<PathBuf>, version: Option<Toolkit>| {
+            rank += 1;
             if found.is_empty() {
                 let outcome = format!("no `{}` there", self.stem);
-                steps.push(Step { place: place.to_owned(), outcome });
+                steps.push((rank, Step { place: place.to_owned(), outcome }));
             }
             candidates.extend(found.into_iter().map(|path| {
                 let version = version.or_else(|| version_beside(&path));
-                Candidate { place: place.to_owned(), path, version }
+                Candidate { rank, place: place.to_owned(), path, version }
             }));
         };
         if let Some(explicit) = &self.search.explicit {
             place("the path that was asked for", self.at_explicit(explicit), None);
             return candidates;
         }
-        if self.is_library() {
+        // A second NVRTC in a process costs 100 MB; nvFatbin is small, and its version matters more.
+        if self.stem == "libnvrtc.so" {
             let mut foreign = mapped(self.stem);
             foreign.retain(|path| !nvrtc::is_own(path));
             place("libraries of this process", foreign, None);
         }
         let installed = self.installed();
         if installed.is_empty() {
-            place(&format!("toolchains in `{}`", self.search.toolchains.display()), Vec::new(), None);
+            place(&format!("installed toolchains, `{}`", self.search.toolchains.display()), Vec::new(), None);
         }
         for (version, folder) in installed {
-            place(&format!("toolchain `{}`", folder.display()), self.below(&folder), Some(version));
+            place(&format!("toolchain of CUDA {version}"), self.below(&folder), Some(version));
         }
         let active = std::env::var_os("VIRTUAL_ENV").filter(|v| !v.is_empty());
         let active = active.map(|v| site_packages(Path::new(&v))).unwrap_or_default();
         for site in self.sites.iter().chain(&active) {
-            place(&format!("wheels in `{}`", site.display()), self.below(site), None);
+            place(&format!("wheels, `{}`", site.display()), self.below(site), None);
         }
         for name in ["CUDA_HOME", "CUDA_PATH"] {
             match std::env::var_os(name).filter(|v| !v.is_empty()) {
                 Some(root) => place(name, self.below(Path::new(&root)), None),
-                None => place(&format!("{name} (not set)"), Vec::new(), None),
+                None => place(&format!("{name}, which is not set"), Vec::new(), None),
             }
         }
         if !self.is_library() {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let found = std::env::split_paths(&path).map(|folder| folder.join(self.stem)).find(|p| p.is_file());
-            place("PATH", found.into_iter().collect(), None);
+            place("PATH", in_path(Path::new(self.stem)).into_iter().collect(), None);
         }
         candidates
     }
@@ -406,6 +409,12 @@ fn by_name(name: &str, stem: &str) -> Vec<PathBuf> {
         return Vec::new();
     }
     mapped(stem).into_iter().filter(|path| !before.contains(path)).collect()
+}
+
+/// A program by its name in `PATH`.
+pub(super) fn in_path(name: &Path) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|f| f.join(name)).find(|p| p.is_file())
 }
 
 fn one_line(error: &ToolchainError) -> String {

@@ -231,7 +231,13 @@ pub(super) fn compiler() -> Result<(PathBuf, bool), ToolchainError> {
         .target(&machine)
         .try_get_compiler()
         .map_err(|error| ToolchainError::NoHostCompiler { why: error.to_string() })?;
-    Ok((tool.path().to_owned(), tool.is_like_gnu()))
+    // A bare name would be looked up again at each run.
+    let path = tool.path();
+    let path = if path.is_absolute() { Some(path.to_owned()) } else { super::find::in_path(path) };
+    let path = path.ok_or_else(|| ToolchainError::NoHostCompiler {
+        why: format!("`{}` is neither a path nor in PATH", tool.path().display()),
+    })?;
+    Ok((path, tool.is_like_gnu()))
 }
 
 /// What a compiler says of itself.

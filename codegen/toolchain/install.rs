@@ -182,6 +182,15 @@ impl Stamp {
 /// # Errors
 /// No Python or pip, no network, other bytes than the pinned ones, no space, or something else in that place.
 pub fn install(component: &Component, folder: &Path, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, InstallError> {
+    install_with(Command::new("python3"), component, folder, progress)
+}
+
+fn install_with(
+    python: Command,
+    component: &Component,
+    folder: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> Result<PathBuf, InstallError> {
     let name = component.folder();
     let machine = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     if machine != "x86_64-linux" {
@@ -203,7 +212,7 @@ pub fn install(component: &Component, folder: &Path, progress: &mut dyn FnMut(&s
     for pin in component.pins {
         progress(&format!("{name}: {} {}", pin.package, pin.version));
     }
-    run_pip(&name, folder, &staged, &requirements, staging.path())?;
+    run_pip(python, &name, folder, &staged, &requirements)?;
 
     let stamp = serde_json::to_string_pretty(&Stamp::of(component)).unwrap_or_default() + "\n";
     let path = staged.join(STAMP);
@@ -226,24 +235,32 @@ fn requirements_text(component: &Component) -> String {
 }
 
 fn run_pip(
+    mut command: Command,
     name: &str,
     folder: &Path,
     staged: &Path,
     requirements: &Path,
-    temporary: &Path,
 ) -> Result<(), InstallError> {
-    let mut command = Command::new("python3");
     command
         .args(["-m", "pip", "install", "--no-deps", "--require-hashes", "--only-binary=:all:", "--no-compile"])
         .args(["--no-input", "--disable-pip-version-check", "--progress-bar=off", "--target"])
         .arg(staged)
         .arg("-r")
         .arg(requirements);
-    // Settings about places other than `--target`; indexes, mirrors, proxies and certificates apply as they are.
-    for variable in ["PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIREMENT", "PIP_CONSTRAINT"] {
+    // Settings about other places than `--target`; indexes, mirrors, proxies and certificates apply as they are.
+    for variable in [
+        "PIP_TARGET",
+        "PIP_PREFIX",
+        "PIP_ROOT",
+        "PIP_USER",
+        "PIP_REQUIREMENT",
+        "PIP_CONSTRAINT",
+        "PIP_REQUIRE_VIRTUALENV",
+    ] {
         command.env_remove(variable);
     }
-    // pip unpacks in its temporary folder first and moves from there: on the same file system that is a rename.
+    // pip unpacks in its temporary folder and moves from there: on one file system that is a rename.
+    let temporary = requirements.parent().unwrap_or(folder);
     command.env("TMPDIR", temporary).env("LC_ALL", "C.UTF-8").env("PIP_ROOT_USER_ACTION", "ignore");
     let component = name.to_owned();
     let outcome = match process::run(command, LIMIT) {
@@ -386,4 +403,150 @@ fn size(folder: &Path) -> u64 {
         Err(_) => 0,
     });
     sizes.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::components::Pin;
+    use super::super::testing;
+    use super::*;
+    use parbake_model::Digest;
+    use std::os::unix::process::ExitStatusExt;
+
+    /// A wheel made by hand, a component that pins it, and a Python that finds it without any index.
+    struct Fixture {
+        wheels: tempfile::TempDir,
+        component: Component,
+    }
+
+    const PACKAGE: &str = "parbake-test-component";
+
+    impl Fixture {
+        /// Nothing if this machine has no pip.
+        fn new() -> Option<Self> {
+            let wheels = tempfile::tempdir().unwrap();
+            let script = r#"
+import sys, zipfile, pip
+name, info = "parbake_test_component", "parbake_test_component-1.0.dist-info"
+texts = {
+    "part/lib/libpart.so": "\x7fELF and more",
+    info + "/METADATA": "Metadata-Version: 2.1\nName: parbake-test-component\nVersion: 1.0\n",
+    info + "/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+}
+record = "".join("%s,,%d\n" % (n, len(t)) for n, t in texts.items()) + info + "/RECORD,,\n"
+with zipfile.ZipFile(sys.argv[1] + "/" + name + "-1.0-py3-none-any.whl", "w") as wheel:
+    for n, t in {**texts, info + "/RECORD": record}.items():
+        wheel.writestr(n, t)
+"#;
+            let mut python = Command::new("python3");
+            python.args(["-c", script]).arg(wheels.path());
+            let made = process::run(python, Duration::from_secs(60)).is_ok_and(|outcome| outcome.status.success());
+            if !made {
+                testing::say("skipped: needs python3 with pip");
+                return None;
+            }
+            let wheel = wheels.path().join("parbake_test_component-1.0-py3-none-any.whl");
+            let digest = Digest::of(&std::fs::read(wheel).unwrap()).to_string();
+            let component = component(&digest);
+            Some(Self { wheels, component })
+        }
+
+        fn python(&self) -> Command {
+            let mut python = Command::new("python3");
+            python.env("PIP_NO_INDEX", "1").env("PIP_FIND_LINKS", self.wheels.path()).env("PIP_NO_CACHE_DIR", "1");
+            python
+        }
+    }
+
+    fn component(digest: &str) -> Component {
+        let sha256 = Box::leak(digest.to_owned().into_boxed_str());
+        let pins = Box::leak(Box::new([Pin { package: PACKAGE, version: "1.0", sha256 }]));
+        Component { name: "part", version: "1.0", pins, files: &["part/lib/libpart.so"], licence: "none" }
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_wheel_is_installed_once_by_many() {
+        let Some(fixture) = Fixture::new() else { return };
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("deep/toolchains");
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| install_with(fixture.python(), &fixture.component, &folder, &mut |_| {}).unwrap());
+            }
+        });
+        assert_eq!(names(&folder), ["part-1.0"]);
+        let mut said = String::new();
+        // No Python is needed for what is there.
+        let python = Command::new("/nonexistent/python3");
+        let path = install_with(python, &fixture.component, &folder, &mut |line| said += line).unwrap();
+        assert!(said.contains("already"), "{said}");
+        let installed = list(&folder);
+        assert_eq!((installed.len(), &installed[0].path, installed[0].version.as_str()), (1, &path, "1.0"));
+        assert!(installed[0].bytes > 100);
+
+        std::fs::write(path.join("part/lib/libpart.so"), b"\x7fELF cut").unwrap();
+        let error = install_with(fixture.python(), &fixture.component, &folder, &mut |_| {}).unwrap_err();
+        assert_eq!(error.code(), "PB-1538");
+        assert!(error.report().to_string().contains("help: rm -r "), "{error}");
+    }
+
+    #[test]
+    fn another_digest_installs_nothing() {
+        let Some(fixture) = Fixture::new() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let other = component(&"0".repeat(64));
+        let error = install_with(fixture.python(), &other, folder.path(), &mut |_| {}).unwrap_err();
+        assert_eq!(error.code(), "PB-1534", "{error}");
+        assert!(names(folder.path()).is_empty());
+    }
+
+    #[test]
+    fn what_the_index_lacks_is_a_fetch_error_with_pips_words() {
+        let Some(fixture) = Fixture::new() else { return };
+        let (folder, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut python = fixture.python();
+        python.env("PIP_FIND_LINKS", empty.path());
+        let error = install_with(python, &fixture.component, folder.path(), &mut |_| {}).unwrap_err();
+        assert_eq!(error.code(), "PB-1535", "{error}");
+        assert!(error.to_string().contains(PACKAGE), "{error}");
+    }
+
+    #[test]
+    fn other_failures_have_their_own_codes() {
+        let folder = tempfile::tempdir().unwrap();
+        let component = component(&"0".repeat(64));
+        let python = Command::new("/nonexistent/python3");
+        let error = install_with(python, &component, folder.path(), &mut |_| {}).unwrap_err();
+        assert_eq!(error.code(), "PB-1532", "{error}");
+
+        let judged = |stderr: &str| {
+            let status = std::process::ExitStatus::from_raw(256);
+            let outcome = Outcome { status, stdout: String::new(), stderr: stderr.into() };
+            judge("part-1.0".into(), Path::new("/t"), &outcome).code()
+        };
+        assert_eq!(judged("/usr/bin/python3: No module named pip"), "PB-1533");
+        assert_eq!(
+            judged("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"),
+            "PB-1536"
+        );
+        assert_eq!(judged("WARNING: Retrying\nConnection broken: NewConnectionError"), "PB-1535");
+        assert_eq!(judged("Traceback"), "PB-1537");
+    }
+
+    #[test]
+    fn installed_components_are_complete() {
+        for component in ALL {
+            let folder = testing::toolchains().join(component.folder());
+            if folder.exists() {
+                verify(component, &folder).unwrap();
+            }
+        }
+    }
 }

@@ -2,6 +2,10 @@
 //!
 //! Thin on purpose: it writes the unit and its closure to a private folder, runs the driver there with an environment
 //! that adds no options, and takes the output. It needs a host compiler even for a cubin, so that one is in the id.
+//!
+//! Release output does not depend on the folder as long as the unit has no variables with internal linkage, whose names
+//! get a hash of the absolute path. Line tables and debug information name the private folder and are never
+//! reproducible; NVRTC has neither weakness.
 
 use super::build_id::build_id;
 use super::folder::{self, io};

@@ -13,7 +13,7 @@ use parbake_model::op::Options;
 use parbake_model::target::Suffix;
 use parbake_model::{Target, Toolkit};
 use std::collections::BTreeMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -274,11 +274,7 @@ impl Toolchain for Nvrtc {
     fn compile(&self, manifest: &CompileManifest) -> Result<Compiled, ToolchainError> {
         check_planned_by(self, manifest)?;
         check_name(&manifest.unit.name)?;
-        for &name in REFUSED {
-            if let Some(value) = std::env::var_os(name) {
-                return Err(ToolchainError::Environment { name, value: value.to_string_lossy().into_owned() });
-            }
-        }
+        check_environment(|name| std::env::var_os(name))?;
         let started = Instant::now();
         let (bytes, log) = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("nvrtc".into()).stack_size(STACK);
@@ -288,6 +284,15 @@ impl Toolchain for Nvrtc {
         check_image(self.id(), manifest, &bytes)?;
         Ok(Compiled { bytes, log, milliseconds: started.elapsed().as_millis() as u64 })
     }
+}
+
+fn check_environment(get: impl Fn(&str) -> Option<OsString>) -> Result<(), ToolchainError> {
+    for &name in REFUSED {
+        if let Some(value) = get(name).filter(|value| !value.is_empty()) {
+            return Err(ToolchainError::Environment { name, value: value.to_string_lossy().into_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// Whether a mapped library is in the process only because we loaded it: an earlier search must not decide a later one.
@@ -424,6 +429,16 @@ mod tests {
         let reason = judge("12.9", "sm_110").unwrap_err();
         assert!(reason.contains("NVRTC 12.9 does not know sm_110") && reason.contains("CUDA 13.0"), "{reason}");
         assert!(judge("12.9", "host").unwrap_err().contains("host"));
+    }
+
+    #[test]
+    fn options_from_the_environment_are_refused_by_name() {
+        let set = |name: &'static str, value: &'static str| {
+            check_environment(|n| (n == name).then(|| OsString::from(value))).map_err(|e| e.report().to_string())
+        };
+        assert!(set("NVRTC_APPEND_FLAGS", "-lineinfo").unwrap_err().contains("help: unset NVRTC_APPEND_FLAGS"));
+        assert_eq!(set("NVRTC_APPEND_FLAGS", ""), Ok(()));
+        assert_eq!(set("NVRTC_DISABLE_PCH", "1"), Ok(()));
     }
 
     #[test]

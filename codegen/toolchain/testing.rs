@@ -16,8 +16,13 @@ pub(super) fn toolchains() -> PathBuf {
 }
 
 #[expect(clippy::print_stdout, reason = "the one way in which a test can say that it did nothing")]
+pub(super) fn say(text: &str) {
+    println!("{text}");
+}
+
+/// Says that a test did nothing, and what it needs.
 pub(super) fn skipped(folder: &str, install: &str) {
-    println!("skipped: needs {folder} (parbake toolchain install {install})");
+    say(&format!("skipped: needs {folder} (parbake toolchain install {install})"));
 }
 
 /// NVRTC and nvFatbin of an installed version.
