@@ -6,7 +6,9 @@
 FOLDER holds cubins and `kernels.json`, a list of
 
     {"file": "a.cubin", "entry": "name", "op": "rmsnorm" | "fused_add_rmsnorm", "dtype": "bf16" | "f16" | "f32",
-     "tactic": {"block": 256, "rows": 1, "vec": 16}}
+     "tactic": {"block": 256, "rows": 8, "vec": 16, "peel": 0}}
+
+kernels/norm/TACTICS.md says what a tactic means.
 
 --check runs every kernel over rows x hidden x layouts against a float64 reference: 16-bit outputs within one unit in
 the last place, f32 within 1e-6 + 1e-5 |ref|, residuals bit for bit, everything outside the rows untouched.
@@ -51,19 +53,33 @@ def cu(code):
 class Kernel:
     def __init__(self, folder, row):
         self.op, self.dtype, self.name = row["op"], row["dtype"], row["entry"]
-        self.block, self.rows, self.vec = (row["tactic"][k] for k in ("block", "rows", "vec"))
+        self.block, self.rows, self.vec, self.peel = (row["tactic"][k] for k in ("block", "rows", "vec", "peel"))
         module, self.fn, n = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
         cu(driver.cuModuleLoadData(ctypes.byref(module), (folder / row["file"]).read_bytes()))
         cu(driver.cuModuleGetFunction(ctypes.byref(self.fn), module, row["entry"].encode()))
         cu(driver.cuFuncGetAttribute(ctypes.byref(n), 4, self.fn))  # CU_FUNC_ATTRIBUTE_NUM_REGS
         self.registers = n.value
 
-    def legal(self, *tensors):
-        size = tensors[0].element_size()
-        return all(t.data_ptr() % self.vec == 0 and t.shape[-1] * size % self.vec == 0 for t in tensors) and all(
-            t.stride(0) * size % self.vec == 0 for t in tensors if t.dim() == 2)
+    def legal(self, first, second, weight):
+        size = first.element_size()
+        strides = first.stride(0) * size, second.stride(0) * size
+        pointers = first.data_ptr(), second.data_ptr()
+        if self.peel:
+            return (pointers[0] - pointers[1]) % self.vec == 0 and (strides[0] - strides[1]) % self.vec == 0
+        return all(v % self.vec == 0 for v in (*pointers, *strides, weight.data_ptr(), first.shape[1] * size))
 
-    def launch(self, first, second, weight, bias=0.0, blocks=None):
+    def threads(self, hidden):
+        """A row that has a block for itself gets as many warps as keep it in registers."""
+        if self.rows > 1:
+            return self.block
+        vectors = math.ceil(hidden * torch.empty(0, dtype=DTYPES[self.dtype]).element_size() / self.vec)
+        return min(self.block, 32 * math.ceil(vectors / self.held / 32))
+
+    @property
+    def held(self):
+        return 8 if self.vec < 16 else 2 if self.block == 1024 else 4
+
+    def launch(self, first, second, weight, bias=0.0, blocks=None, threads=None):
         """rmsnorm: first = x, second = out. fused_add_rmsnorm: first = x, second = residual."""
         rows, hidden = first.shape
         a, b = first.data_ptr(), second.data_ptr()
@@ -71,8 +87,9 @@ class Kernel:
         p = Params(*order, first.stride(0), second.stride(0), rows, hidden, EPS, bias)
         args = (ctypes.c_void_p * 1)(ctypes.addressof(p))
         blocks = blocks or math.ceil(rows / self.rows)
+        threads = threads or self.threads(hidden)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        cu(driver.cuLaunchKernel(self.fn, blocks, 1, 1, self.block, 1, 1, 0, stream, args, None))
+        cu(driver.cuLaunchKernel(self.fn, blocks, 1, 1, threads, 1, 1, 0, stream, args, None))
 
 
 # ---- correctness ----------------------------------------------------------------------------------------------------
@@ -84,7 +101,7 @@ def ordered(t):
 
 
 def error(got, want):
-    """In units of what is allowed. A NaN where the reference has none is infinite."""
+    """In units of what is allowed. The references hold no NaN, so a NaN is an infinite error."""
     if torch.isnan(got).any():
         return math.inf
     if got.dtype == torch.float32:
@@ -107,15 +124,15 @@ class Padded:
         return bool((rest == -77.0).all())
 
 
-def check(kernel, rows, hidden, pad, offset, scale, bias, in_place, blocks):
+def check(kernel, rows, hidden, pads, offset, scale, bias, in_place, blocks):
     """The error in units of the tolerance, or None where the tactic is not legal."""
     dtype = DTYPES[kernel.dtype]
     x0 = (torch.randn(rows, hidden, device="cuda") * scale).to(dtype)
-    x = Padded(rows, hidden, pad, offset, dtype, x0)
+    x = Padded(rows, hidden, pads[0], offset, dtype, x0)
     w = Padded(1, hidden, 0, offset, dtype, torch.randn(1, hidden, device="cuda"))
     fused = kernel.op == "fused_add_rmsnorm"
     r0 = (torch.randn(rows, hidden, device="cuda") * scale).to(dtype)
-    y = Padded(rows, hidden, 2 * pad, offset, dtype, r0 if fused else None)
+    y = Padded(rows, hidden, pads[1], offset, dtype, r0 if fused else None)
     if not kernel.legal(x.view, y.view, w.view):
         return None
     second = x.view if in_place and not fused else y.view
@@ -128,7 +145,7 @@ def check(kernel, rows, hidden, pad, offset, scale, bias, in_place, blocks):
     if fused and not torch.equal(y.view, s.to(dtype)):
         raise AssertionError(f"{kernel.name} [{rows},{hidden}]: the residual is not the rounded sum")
     if not (x.clean() and y.clean() and w.clean()):
-        raise AssertionError(f"{kernel.name} [{rows},{hidden}] pad {pad} offset {offset}: wrote outside the rows")
+        raise AssertionError(f"{kernel.name} [{rows},{hidden}] pads {pads} offset {offset}: wrote outside the rows")
     if not fused and second is not x.view and not torch.equal(x.view, x0):
         raise AssertionError(f"{kernel.name} [{rows},{hidden}]: changed its input")
     return result
@@ -142,10 +159,10 @@ def check_all(kernels):
         worst, n = 0.0, 0
         for i, (rows, hidden) in enumerate(shapes):
             full = math.ceil(rows / k.rows)
-            for pad, offset, scale, bias, in_place, blocks in (
-                    (0, 0, 1.0, 0.0, False, full), (16, 0, 20.0, 1.0, True, max(1, full // 3)),
-                    (3, 1, 0.05, 0.0, False, full)):
-                e = check(k, rows, hidden, pad, offset, scale, bias, in_place, blocks)
+            for pads, offset, scale, bias, in_place, blocks in (
+                    ((0, 0), 0, 1.0, 0.0, False, full), ((16, 24), 0, 20.0, 1.0, True, max(1, full // 3)),
+                    ((3, 3), 1, 3.0, 0.0, False, full), ((3, 6), 5, 0.05, 0.0, False, full)):
+                e = check(k, rows, hidden, pads, offset, scale, bias, in_place, blocks)
                 if e is not None:
                     worst, n = max(worst, e), n + 1
         k.error, k.cases = worst, n
