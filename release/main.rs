@@ -4,8 +4,10 @@
 
 #![allow(clippy::print_stdout, reason = "standard output is what a command line is for")]
 
+mod checkout;
 mod cmd;
 mod output;
+mod select;
 
 use clap::{Parser, Subcommand};
 use output::{Failure, Output};
