@@ -15,7 +15,7 @@ template <class T, int kBlock, int kRows, int kVec, int kPeel> struct RowTile {
     static constexpr int kLane = kLanes<T, kVec>;
     // Accesses of a thread whose values stay in registers between the two passes over a row: 64 bytes at full width,
     // and as many in flight. What lies beyond is read twice, the second time from a cache.
-    static constexpr int kHeld = kVec == 16 ? 4 : 8;
+    static constexpr int kHeld = kVec == 16 ? 4 : 6;
     // Weights come with the row where registers last for both, else only after the reduction.
     static constexpr bool kWeightFirst = !kPeel && kBlock < 1024;
     static_assert(kRows == 1 || (kThreads <= 32 && (kThreads & (kThreads - 1)) == 0), "rows that share a warp");

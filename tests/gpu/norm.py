@@ -67,7 +67,7 @@ class Kernel:
         """A row that has a block for itself gets as many warps as keep it in registers."""
         if self.rows > 1:
             return self.block
-        return min(self.block, 32 * math.ceil(self.accesses(hidden) / (4 if self.vec == 16 else 8) / 32))
+        return min(self.block, 32 * math.ceil(self.accesses(hidden) / (4 if self.vec == 16 else 6) / 32))
 
     def accesses(self, hidden):
         return math.ceil(hidden * torch.empty(0, dtype=DTYPES[self.dtype]).element_size() / self.vec)
@@ -109,7 +109,7 @@ def default_tactics(row_bytes, size):
     else:
         yield 512 if row_bytes <= 32768 else 1024, 1, 16, 0
     yield (128, 8, 16, 1) if small else (512, 1, 16, 1)
-    yield (128, 8, size, 0) if row_bytes <= 128 * size else (512, 1, size, 0)
+    yield (128, 8, size, 0) if row_bytes <= 96 * size else (512, 1, size, 0)
 
 
 # ---- correctness ----------------------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ int main(int argc, char** argv) {
                     };
                     for (unsigned i = 0; i < (quick ? 2 : 4); i++) {
                         // The launcher's choice of threads, then fewer and more than that.
-                        const uint32_t held = u.vec == 16 ? 4 : 8;
+                        const uint32_t held = u.vec == 16 ? 4 : 6;
                         const uint32_t accesses = (uint32_t)(hidden * type_of(u.dtype).bytes + u.vec - 1) / u.vec;
                         uint32_t threads = std::min(u.block, (accesses + 32 * held - 1) / (32 * held) * 32);
                         if (turn % 3 == 1) threads = std::min(u.block, threads + 32);
