@@ -6,6 +6,8 @@
 
 mod cmd;
 mod output;
+mod select;
+mod text;
 
 use clap::{Parser, Subcommand};
 use output::{Failure, Output};

@@ -8,8 +8,15 @@ use std::process::ExitCode;
 /// What a command ends with if it does not succeed.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What went wrong, all of it.
+    /// What went wrong, all of it; nothing if the result that was shown says it.
     pub(crate) reports: Vec<Report>,
+}
+
+impl Failure {
+    /// The result was shown, and it is that something does not hold: exit status 1, no further word.
+    pub(crate) fn shown() -> Self {
+        Self { reports: Vec::new() }
+    }
 }
 
 impl From<Report> for Failure {
@@ -66,7 +73,7 @@ impl Output {
         for report in &failure.reports {
             eprintln!("{report}");
         }
-        if self.json {
+        if self.json && !failure.reports.is_empty() {
             let json = |r: &Report| {
                 let details = r.details.iter().map(|(l, t)| (l.as_str(), t.as_str())).collect();
                 serde_json::to_value(Json {
