@@ -38,11 +38,20 @@ pub struct Plan<'a> {
     pub targets: Vec<Target>,
 }
 
+/// Axis → the values wanted. An axis that is not named is baked whole; every tactic always is, so that a launcher that
+/// may not compile finds whatever a shape asks for.
+pub type Only = BTreeMap<String, Vec<String>>;
+
 /// Expands ops that match a pattern for a list of targets.
 ///
 /// # Errors
-/// A pattern that matches no op; targets none of which any of the ops supports.
-pub fn plan<'a>(ops: impl IntoIterator<Item = &'a Op>, pattern: &str, targets: &[Target]) -> Result<Plan<'a>, Report> {
+/// A pattern that matches no op; an axis or value that none of them has; targets none of which any of them supports.
+pub fn plan<'a>(
+    ops: impl IntoIterator<Item = &'a Op>,
+    pattern: &str,
+    only: &Only,
+    targets: &[Target],
+) -> Result<Plan<'a>, Report> {
     let all: Vec<&Op> = ops.into_iter().collect();
     let chosen: Vec<&Op> = all.iter().copied().filter(|op| registry::glob(pattern, op)).collect();
     if chosen.is_empty() {
@@ -51,9 +60,27 @@ pub fn plan<'a>(ops: impl IntoIterator<Item = &'a Op>, pattern: &str, targets: &
             .with("known", known.join(", "))
             .help("patterns match `op` or `family/op`; `*` and `?` are wildcards"));
     }
+    for (axis, values) in only {
+        let known: BTreeSet<&str> = chosen
+            .iter()
+            .flat_map(|op| op.axes.iter().filter(|a| &a.name == axis))
+            .flat_map(|a| a.values.iter().map(|v| v.value.as_str()))
+            .collect();
+        if let Some(value) = values.iter().find(|v| !known.contains(v.as_str())) {
+            return Err(Report::new("PB-1118", Class::Usage, format!("none of the ops has {axis}={value}"))
+                .with(
+                    "expected",
+                    if known.is_empty() { format!("an axis, not `{axis}`") } else { format!("{known:?}") },
+                )
+                .with("got", value));
+        }
+    }
+    let wanted = |spec: &Spec| {
+        only.iter().all(|(axis, values)| spec.axis(axis).is_none_or(|v| values.iter().any(|wanted| wanted == v)))
+    };
     let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
     for op in &chosen {
-        for combination in space::expand([*op], targets) {
+        for combination in space::expand([*op], targets).into_iter().filter(|c| wanted(&c.spec)) {
             match combination.skipped {
                 None => plan.jobs.push(Job { op, spec: combination.spec, target: combination.target }),
                 Some(reason) => plan.skipped.push(Skipped {
@@ -216,7 +243,7 @@ impl Request {
 /// # Errors
 /// What is missing, or the first thing that failed.
 pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
-    let plan = plan(request.registry.entries.iter().map(|e| &e.op), "*", &request.targets)?;
+    let plan = plan(request.registry.entries.iter().map(|e| &e.op), "*", &Only::new(), &request.targets)?;
     let search = |target| Search {
         explicit: request.config.nvrtc.clone(),
         toolchains: request.config.toolchains.clone(),

@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, reason = "standard output is what a command line is for")]
 
+mod checkout;
 mod cmd;
 mod output;
 mod select;

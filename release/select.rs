@@ -1,4 +1,4 @@
-//! What commands about one spec are given: an op, a value for each axis, a target and bundles.
+//! Arguments that several commands share: an op, `name=value` texts, targets and bundles.
 
 use crate::output::Failure;
 use parbake::{Error, Goal, Library, OpId, Place, driver};
@@ -7,6 +7,7 @@ use parbake_model::identity::Spec;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::target::known_targets;
 use std::path::PathBuf;
 
 /// One spec on one target.
@@ -15,13 +16,13 @@ pub(crate) struct Select {
     /// The op, as in `rmsnorm` or `norm/rmsnorm`
     #[arg(value_name = "OP")]
     op: String,
-    /// A value for each axis; tactics that are not named take their default
+    /// A value for each axis, as in `dtype=bf16`; tactics that are not named take their default
     #[arg(value_name = "NAME=VALUE")]
     values: Vec<String>,
     /// An architecture such as `90a`, `host`, or `auto`: the first GPU of this machine, else the host
     #[arg(long, value_name = "TARGET", default_value = "auto")]
     target: String,
-    /// A bundle to look in before those of PARBAKE_BUNDLES; may be given several times
+    /// A bundle to look in before those of PARBAKE_BUNDLES; may be repeated
     #[arg(long = "bundle", value_name = "FILE")]
     bundles: Vec<PathBuf>,
 }
@@ -36,25 +37,20 @@ pub(crate) struct Selected {
 
 impl Select {
     /// Opens the library and looks all of it up. No device is touched unless the target is `auto`.
-    pub(crate) fn open(&self, mut config: Config) -> Result<Selected, Failure> {
+    pub(crate) fn open(&self, config: Config) -> Result<Selected, Failure> {
         let target = target(&self.target)?;
-        config.bundles.splice(0..0, self.bundles.iter().cloned());
-        let library = Library::open(config)?;
+        let library = Library::open(with_bundles(config, &self.bundles)?)?;
         let op = library.op(&self.op)?;
         let values = values(library.definition(op), &self.values)?;
         let goal = match target {
-            Some(target) => goal(target),
+            Some(Target::Host) => Goal::Host,
+            Some(target) => Goal::Target(target),
             None if driver::ready().is_some_and(|r| !r.devices.is_empty()) => library.goal(Place::Cuda(0))?,
             None => Goal::Host,
         };
         let spec = library.spec(op, &values, goal.target())?;
         Ok(Selected { library, op, spec, goal })
     }
-}
-
-/// What is needed to run on a target.
-pub(crate) fn goal(target: Target) -> Goal {
-    if target == Target::Host { Goal::Host } else { Goal::Target(target) }
 }
 
 /// `auto` is none.
@@ -72,30 +68,40 @@ pub(crate) fn targets(option: Option<&str>, setting: Option<&Vec<Target>>) -> Re
         (Some(text), _) => Target::parse_list(text)
             .map_err(|e| Error::Target(e).report().with("expected", "--arch with a list such as 80,90a")),
         (None, Some(targets)) => Ok(targets.clone()),
-        (None, None) => Err(Report::new("PB-3101", Class::Usage, "no architectures are given")
-            .with("expected", "--arch with a list such as 80,90a, or PARBAKE_ARCHS")
-            .help(format!("known are {}, and host", parbake_model::target::known_targets()))),
+        (None, None) => Err(Report::new("PB-1116", Class::Usage, "a bake is for an explicit list of architectures")
+            .with("expected", "--arch 80,90a or PARBAKE_ARCHS=80,90a")
+            .with("got", "neither")
+            .help(format!("known are {}, and host", known_targets()))),
     }
 }
 
-/// Splits `name=value` words. Names and values are judged later, against the op.
-fn values(op: &Op, words: &[String]) -> Result<Vec<(String, String)>, Report> {
-    let mut found: Vec<(String, String)> = Vec::new();
-    for word in words {
-        let Some((name, value)) = word.split_once('=') else {
-            let owner = op.axes.iter().find(|a| a.values.iter().any(|v| v.value == *word));
-            let report = Report::new("PB-3102", Class::Usage, format!("`{word}` is not of the form name=value"))
-                .with("expected", format!("a value for each axis of `{}`, as in {}", op.name, example(op)));
-            return Err(match owner {
-                Some(axis) => report.help(format!("did you mean `{}={word}`?", axis.name)),
-                None => report.help(format!("`parbake ops {}` shows axes and tactics", op.name)),
-            });
-        };
-        if let Some((_, first)) = found.iter().find(|(n, _)| n == name) {
-            return Err(Report::new("PB-3103", Class::Usage, format!("`{name}` is given twice"))
+/// Splits `name=value` texts.
+pub(crate) fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Report> {
+    let split = |text: &String| {
+        let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        pair.map(|(n, v)| (n.to_owned(), v.to_owned())).ok_or_else(|| {
+            Report::new("PB-3005", Class::Usage, "an argument is not `name=value`")
+                .with("expected", "dtype=bf16")
+                .with("got", text)
+        })
+    };
+    texts.iter().map(split).collect()
+}
+
+/// Splits `name=value` texts of an op, each name at most once. Names and values are judged later.
+fn values(op: &Op, texts: &[String]) -> Result<Vec<(String, String)>, Report> {
+    let found = pairs(texts).map_err(|report| {
+        let of = |text: &str| op.axes.iter().find(|a| a.values.iter().any(|v| v.value == text));
+        match texts.iter().find_map(|text| Some((text, of(text)?))) {
+            Some((text, axis)) => report.help(format!("did you mean `{}={text}`?", axis.name)),
+            None => report.help(format!("`parbake ops {}` shows axes and tactics", op.name)),
+        }
+    })?;
+    for (i, (name, value)) in found.iter().enumerate() {
+        if let Some((_, first)) = found[..i].iter().find(|(n, _)| n == name) {
+            return Err(Report::new("PB-3101", Class::Usage, format!("`{name}` is given twice"))
                 .with("got", format!("{name}={first} and {name}={value}")));
         }
-        found.push((name.to_owned(), value.to_owned()));
     }
     Ok(found)
 }
@@ -104,4 +110,10 @@ fn values(op: &Op, words: &[String]) -> Result<Vec<(String, String)>, Report> {
 pub(crate) fn example(op: &Op) -> String {
     let words = op.axes.iter().map(|a| format!("{}={}", a.name, a.values[0].value));
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Puts bundles named on the command line before those of the settings.
+pub(crate) fn with_bundles(mut config: Config, bundles: &[PathBuf]) -> Result<Config, Report> {
+    config.bundles.splice(0..0, bundles.iter().cloned());
+    Ok(config)
 }

@@ -64,7 +64,10 @@ fn host(library: &Library) -> Result<Shared, Report> {
         let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
         shim.insert(path, text.into_owned());
     }
-    let host = Host::open(shim, library.workspace.host()).map_err(|e| e.report())?;
+    // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
+    let shared = library.config.toolchains.join("host");
+    let writable = std::fs::create_dir_all(&shared).is_ok() && tempfile::tempfile_in(&shared).is_ok();
+    let host = Host::open(shim, if writable { shared } else { library.workspace.host() }).map_err(|e| e.report())?;
     Ok(host)
 }
 

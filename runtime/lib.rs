@@ -44,6 +44,6 @@ mod params;
 
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;
-pub use library::{Called, Goal, Library, OpId, Support};
+pub use library::{Called, Goal, Library, OpId, SpecId, Support};
 pub use parbake_model as model;
 pub use tensor::{MAX_RANK, Tensor};

@@ -31,6 +31,13 @@ use std::time::Instant;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct OpId(u16);
 
+/// The number of a spec in this library.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SpecId {
+    op: OpId,
+    index: SpecIndex,
+}
+
 /// What an image is wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
@@ -616,29 +623,43 @@ impl Library {
         self.kernels.read().ok()?.get(&key)?.get().cloned()
     }
 
+    /// The number of a spec: what [`Library::hit`] takes.
+    ///
+    /// # Errors
+    /// If the spec is not one of the op's.
+    pub fn id(&self, op: OpId, spec: &Spec) -> Result<SpecId, Error> {
+        let def = self.definition(op);
+        let axis = |(axis, (_, value)): (&parbake_model::op::Axis, &(String, String))| {
+            axis.values.iter().position(|v| &v.value == value)
+        };
+        let axes: Option<Vec<usize>> = def.axes.iter().zip(&spec.axes).map(axis).collect();
+        let mut tactic = Tactic::default();
+        tactic.0.iter_mut().zip(&spec.tactic).for_each(|(place, (_, value))| *place = *value);
+        let axes = axes.ok_or_else(|| Error::UnknownValue {
+            op: def.name.clone(),
+            what: "the spec has a value that the op does not declare".into(),
+            expected: "a spec of this op".into(),
+            got: spec.to_string(),
+        })?;
+        Ok(SpecId { op, index: self.index(def, &axes, &tactic)? })
+    }
+
+    /// A kernel that this process loaded before. Costs one look-up: no lock is waited for but a reader's.
+    #[must_use]
+    pub fn hit(&self, id: SpecId, place: Place) -> Option<Arc<Kernel>> {
+        self.loaded(registry_key(id.op, id.index, place))
+    }
+
     /// The kernel of a spec at a place: found, or compiled, and loaded. Kept for the life of the process.
     ///
     /// # Errors
     /// If it exists nowhere and may not or cannot be compiled, or cannot be loaded.
     pub fn kernel(&self, op: OpId, spec: &Spec, place: Place) -> Result<(Arc<Kernel>, Origin), Error> {
-        let def = self.definition(op);
-        let digit = |values: Vec<String>, value: &str| values.iter().position(|v| v == value).unwrap_or(0);
-        let axes: Vec<usize> = def
-            .axes
-            .iter()
-            .zip(&spec.axes)
-            .map(|(a, (_, v))| digit(a.values.iter().map(|x| x.value.clone()).collect(), v))
-            .collect();
-        let tactic: Vec<usize> = def
-            .tactics
-            .iter()
-            .zip(&spec.tactic)
-            .map(|(t, (_, v))| digit(t.values.iter().map(u32::to_string).collect(), &v.to_string()))
-            .collect();
-        let key = registry_key(op, Spec::index(def, &axes, &tactic), place);
-        if let Some(kernel) = self.loaded(key) {
+        let id = self.id(op, spec)?;
+        if let Some(kernel) = self.hit(id, place) {
             return Ok((kernel, Origin::Registry));
         }
+        let key = registry_key(op, id.index, place);
         let kernel = self.load(op, spec, key, place, self.goal(place)?)?;
         let origin = kernel.origin;
         Ok((kernel, origin))

@@ -1,4 +1,4 @@
-// What the row norms share: how a block is laid over rows, and the reduction of a row.
+// What the row norms share: how a block is laid over rows, the reduction of a row, and the scaling of its values.
 #pragma once
 #include "parbake/block.cuh"
 #include "parbake/math.cuh"
@@ -6,25 +6,57 @@
 
 namespace pb {
 
-// A block of kBlock threads takes kRows rows at a time, kThreads threads to a row. A thread moves kVec bytes at once,
-// in steps of the whole group: access i of thread t begins at column (i * kThreads + t) * kLane.
-template <class T, int kBlock, int kRows, int kVec> struct RowTile {
+// kRows == 1: the block takes one row at a time; it has as many threads as the launcher likes, at most kBlock.
+// kRows > 1: kBlock threads take kRows rows at a time, so that kBlock / kRows threads of one warp share a row.
+// A thread moves kVec bytes at once. kPeel: rows may begin at any element. Vectors then cover the aligned part of a row,
+// and the columns outside it, fewer than two vectors in all, go one to a thread.
+template <class T, int kBlock, int kRows, int kVec, int kPeel> struct RowTile {
     static constexpr int kThreads = kBlock / kRows;
     static constexpr int kLane = kLanes<T, kVec>;
-    static constexpr int kStep = kThreads * kLane;
-    // Accesses whose values stay in registers between the two passes: 64 bytes a thread in full vectors, and no more
-    // than 16 accesses. What lies beyond is read twice, the second time from a cache.
-    static constexpr int kHeld = kVec == 16 ? (kThreads == 1024 ? 2 : 4) : 8;
-    static_assert(kBlock % kRows == 0 && (kThreads & (kThreads - 1)) == 0, "a power of two of threads to a row");
-    static_assert(kThreads <= 32 || kRows == 1, "several rows in a block: a row within a warp");
+    // Accesses of a thread whose values stay in registers between the two passes over a row: 64 bytes at full width,
+    // and as many in flight. What lies beyond is read twice, the second time from a cache.
+    static constexpr int kHeld = kVec == 16 ? 4 : 8;
+    // Weights come with the row where registers last for both, else only after the reduction.
+    static constexpr bool kWeightFirst = !kPeel && kBlock < 1024;
+    static_assert(kRows == 1 || (kThreads <= 32 && (kThreads & (kThreads - 1)) == 0), "rows that share a warp");
+    static_assert(!kPeel || kThreads >= 2 * kLane - 2, "a thread for every column outside the vectors");
 
-    static PB_FN int group() { return (int)threadIdx.x / kThreads; }
-    static PB_FN int column(int i) { return (i * kThreads + (int)threadIdx.x % kThreads) * kLane; }
+    static PB_FN int group() { return kRows == 1 ? 0 : (int)threadIdx.x / kThreads; }
+    static PB_FN int thread() { return kRows == 1 ? (int)threadIdx.x : (int)threadIdx.x % kThreads; }
+    static PB_FN int threads() { return kRows == 1 ? (int)blockDim.x : kThreads; }
 
-    // Sum over the threads of a row. `slots` is two arrays of 32, used in turn; `turn` counts the calls.
-    static PB_FN float sum(float v, float* slots, u32 turn PB_AT) {
-        if constexpr (kThreads <= 32) return warp_sum<kThreads>(v PB_PASS_AT);
-        else return block_sum<kThreads>(v, slots + (turn & 1) * 32 PB_PASS_AT);
+    int n;     // columns; 0 for threads without a row
+    int lead;  // vectors cover columns lead .. end
+    int end;
+    int edge;  // this thread's column outside them, if less than n
+
+    PB_FN RowTile(const T* row, int columns) : n(columns), lead(0), end(columns), edge(columns) {
+        if constexpr (kPeel) {
+            lead = min_i(n, (int)(-(i64)row & (kVec - 1)) / (int)sizeof(T));
+            end = lead + (n - lead) / kLane * kLane;
+            edge = thread() < lead ? thread() : end + thread() - lead;
+        }
+    }
+    PB_FN int column(int i) const { return lead + (i * threads() + thread()) * kLane; }
+    PB_FN int step() const { return threads() * kLane; }
+
+    PB_FN void load(const T* row, words<kVec> (&v)[kHeld]) const {
+#pragma unroll
+        for (int i = 0; i < kHeld; i++) v[i] = column(i) < end ? ld<kVec>(row + column(i)) : words<kVec>{};
+    }
+    // The weights have an alignment of their own.
+    static PB_FN words<kVec> weight(const T* ptr) {
+        if constexpr (kPeel) return gather_nc<kVec>(ptr);
+        else return ld_nc<kVec>(ptr);
+    }
+    PB_FN void load_weight(const T* w, words<kVec> (&v)[kHeld]) const {
+#pragma unroll
+        for (int i = 0; i < kHeld; i++) v[i] = column(i) < end ? weight(w + column(i)) : words<kVec>{};
+    }
+    // Sum over the threads of a row. `slots` is two arrays of 32, taken in turn; `turn` counts the calls.
+    static PB_FN float sum(float v, float* slots, u32 turn) {
+        if constexpr (kRows > 1) return warp_sum<kThreads>(v);
+        else return block_sum(v, slots + (turn & 1) * 32);
     }
 };
 

@@ -1,12 +1,290 @@
-//! `parbake build`.
+//! `parbake build`: bakes a bundle.
 
 use crate::output::{Failure, Output};
+use crate::select;
+use indicatif::{ProgressBar, ProgressStyle};
+use parbake::Library;
+use parbake_codegen::artifact::{self, Made};
+use parbake_codegen::bake::{self, Job, Only, Plan};
+use parbake_codegen::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin};
+use parbake_model::bundle::{Bundle, LEVEL};
+use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::{Digest, Target, Toolkit};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
-/// To be written.
+/// Bakes the kernels of an explicit list of architectures into a bundle.
+///
+/// What the store holds already is not compiled again, and a bundle that is up to date is left alone.
+///
+///   parbake build --arch 80,90a,100f,120f --op 'norm/*' -o norm.pbk
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Targets, as in `80,90a,100f`; `host` adds shared objects for the host target [default: PARBAKE_ARCHS]
+    #[arg(long, value_name = "LIST")]
+    arch: Option<String>,
+    /// Ops to bake, by `op` or `family/op`; `*` and `?` are wildcards
+    #[arg(long, value_name = "GLOB", default_value = "*")]
+    op: String,
+    /// Bakes only these values of an axis, as in `dtype=f16,bf16`; may be repeated
+    #[arg(long, value_name = "AXIS=VALUES")]
+    only: Vec<String>,
+    /// The bundle to write
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Compile with this toolkit instead of 12.9, or 13.0 where a target needs it
+    #[arg(long, value_name = "VERSION")]
+    toolkit: Option<Toolkit>,
+    /// Fail unless every image runs on drivers from this CUDA version on
+    #[arg(long, value_name = "VERSION")]
+    min_driver: Option<Toolkit>,
+    /// Compression, 1 to 22: 12 takes a fifteenth of the time for an eighth more bytes
+    #[arg(long, value_name = "LEVEL", default_value_t = LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
+    level: i32,
+    /// Compilers that run at once [default: PARBAKE_JOBS, else the processors at hand]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    jobs: Option<u16>,
+}
 
-pub(crate) fn run(_: Args, _: Config, _: Output) -> Result<(), Failure> {
+/// What a bake did.
+#[derive(Debug, Serialize)]
+pub(crate) struct Baked {
+    pub(crate) bundle: PathBuf,
+    pub(crate) bytes: u64,
+    pub(crate) images: usize,
+    pub(crate) compiled: usize,
+    pub(crate) from_store: usize,
+    pub(crate) skipped: BTreeMap<String, usize>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) up_to_date: bool,
+    pub(crate) seconds: f64,
+}
+
+/// What to bake.
+pub(crate) struct Bake<'a> {
+    pub(crate) op: &'a str,
+    pub(crate) only: &'a Only,
+    pub(crate) targets: &'a [Target],
+    pub(crate) output: &'a Path,
+    pub(crate) toolkit: Option<Toolkit>,
+    pub(crate) min_driver: Option<Toolkit>,
+    pub(crate) level: i32,
+}
+
+pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
+    let targets = match (&args.arch, &config.archs) {
+        (Some(list), _) => Target::parse_list(list).map_err(parbake::Error::from)?,
+        (None, Some(targets)) => targets.clone(),
+        (None, None) => {
+            return Err(Report::new("PB-1116", Class::Usage, "a bake is for an explicit list of architectures")
+                .with("expected", "--arch 80,90a or PARBAKE_ARCHS=80,90a")
+                .with("got", "neither")
+                .into());
+        }
+    };
+    let pairs = select::pairs(&args.only)?.into_iter();
+    let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
+    config.jobs = args.jobs.map_or(config.jobs, usize::from);
+    let library = Library::open(Config { bundles: Vec::new(), ..config })?;
+    let what = Bake {
+        op: &args.op,
+        only: &only,
+        targets: &targets,
+        output: &args.output,
+        toolkit: args.toolkit,
+        min_driver: args.min_driver,
+        level: args.level,
+    };
+    let baked = bake(&library, &what, out)?;
+    out.show(&baked, || text(&baked));
     Ok(())
+}
+
+fn text(baked: &Baked) -> String {
+    let targets: Vec<String> = baked.targets.iter().map(Target::to_string).collect();
+    let mut text = if baked.up_to_date {
+        format!("{} is up to date: {} images for {}\n", baked.bundle.display(), baked.images, targets.join(", "))
+    } else {
+        format!(
+            "{}: {} images for {} in {} bytes\n{} compiled, {} from the store, {:.1} s\n",
+            baked.bundle.display(),
+            baked.images,
+            targets.join(", "),
+            baked.bytes,
+            baked.compiled,
+            baked.from_store,
+            baked.seconds
+        )
+    };
+    for (reason, count) in &baked.skipped {
+        text += &format!("skipped {count}: {reason}\n");
+    }
+    text
+}
+
+/// Makes a bundle, or finds that the one there is what it would make.
+pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
+    let start = Instant::now();
+    let plan = bake::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    let toolchains = toolchains(library, &plan, what.toolkit)?;
+    let mut baked = Baked {
+        bundle: what.output.to_owned(),
+        bytes: 0,
+        images: plan.jobs.len(),
+        compiled: 0,
+        from_store: 0,
+        skipped: BTreeMap::new(),
+        targets: plan.jobs.iter().map(|j| j.target).collect::<BTreeSet<_>>().into_iter().collect(),
+        up_to_date: false,
+        seconds: 0.0,
+    };
+    for skipped in &plan.skipped {
+        *baked.skipped.entry(skipped.reason.clone()).or_default() += 1;
+    }
+    if up_to_date(library, &plan, &toolchains, what)? {
+        baked.up_to_date = true;
+        baked.bytes = std::fs::metadata(what.output).map_or(0, |m| m.len());
+        baked.seconds = start.elapsed().as_secs_f64();
+        return Ok(baked);
+    }
+    check_output(what.output)?;
+    let progress = Progress::new(plan.jobs.len(), out);
+    let from_store = std::sync::atomic::AtomicUsize::new(0);
+    let make = |job: &Job<'_>| {
+        let op = library.op(&job.op.name).map_err(|e| e.report())?;
+        let toolchain = &toolchains[&job.target];
+        let (artifact, origin) = library.obtain(op, &job.spec, job.target, &**toolchain).map_err(|e| e.report())?;
+        if origin == parbake::decision::Origin::Store {
+            from_store.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
+    };
+    let made = bake::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
+    progress.finish();
+    if let Some(floor) = what.min_driver {
+        bake::check_driver_floor(&made, floor)?;
+    }
+    let nvfatbin = |target, toolkit| packer(library, target, toolkit);
+    let bytes = bake::pack(&plan, made, &nvfatbin, what.level, library.config().jobs)?;
+    write(what.output, &bytes)?;
+    baked.from_store = from_store.into_inner();
+    baked.compiled = baked.images - baked.from_store;
+    baked.bytes = bytes.len() as u64;
+    baked.seconds = start.elapsed().as_secs_f64();
+    Ok(baked)
+}
+
+type Toolchains = BTreeMap<Target, Arc<dyn Toolchain>>;
+
+/// One toolchain a target; all that are missing are reported, before anything is compiled.
+fn toolchains(library: &Library, plan: &Plan<'_>, want: Option<Toolkit>) -> Result<Toolchains, Failure> {
+    let (mut found, mut missing) = (Toolchains::new(), Vec::new());
+    for target in plan.jobs.iter().map(|j| j.target).collect::<BTreeSet<_>>() {
+        match library.toolchain(target, want) {
+            Ok(toolchain) => drop(found.insert(target, toolchain)),
+            Err(report) if missing.contains(&report) => {}
+            Err(report) => missing.push(report),
+        }
+    }
+    if missing.is_empty() { Ok(found) } else { Err(missing.into()) }
+}
+
+/// The packer that belongs to a toolkit.
+pub(crate) fn packer(library: &Library, target: Target, toolkit: Toolkit) -> Result<Arc<Nvfatbin>, Report> {
+    let config = library.config();
+    let (explicit, toolchains) = (None, config.toolchains.clone());
+    find_nvfatbin(&Search { explicit, toolchains, want: Some(toolkit), driver: None, target }).map_err(|e| e.report())
+}
+
+/// Whether the file there holds exactly the builds that the plan would make, undamaged.
+fn up_to_date(library: &Library, plan: &Plan<'_>, toolchains: &Toolchains, what: &Bake<'_>) -> Result<bool, Failure> {
+    let Some(bundle) = std::fs::File::open(what.output).ok().and_then(|f| Bundle::open(f).ok()) else {
+        return Ok(false);
+    };
+    let held: BTreeSet<(Digest, Target, Digest)> =
+        bundle.entries().iter().map(|e| (e.source_key, e.target, e.build_key)).collect();
+    let mut wanted = BTreeSet::new();
+    for job in &plan.jobs {
+        let sources = library.sources_digest(library.op(&job.op.name)?)?;
+        let source_key = job.spec.source_key(job.op, sources).digest;
+        let key = artifact::build_key(&*toolchains[&job.target], job.op, source_key, job.target);
+        wanted.insert((source_key, job.target, key));
+    }
+    let current = bundle.details().is_ok_and(|d| {
+        d.library == parbake_model::VERSION
+            && d.launch_abi == parbake_model::LAUNCH_ABI
+            && d.targets == plan.targets
+            && d.skipped == sorted(plan)
+    });
+    // The floor is checked on what is compiled, so a bake that names one is made anew.
+    Ok(current && held == wanted && what.min_driver.is_none() && bundle.verify().is_ok())
+}
+
+fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
+    let mut skipped = plan.skipped.clone();
+    skipped.sort();
+    skipped
+}
+
+/// Finds out before compiling whether the bundle can be written.
+fn check_output(path: &Path) -> Result<(), Report> {
+    let folder = folder_of(path);
+    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| {
+        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
+    })
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
+    let refuse = |e: std::io::Error| {
+        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
+    };
+    let mut file = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(refuse)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(file.path(), readable).map_err(refuse)?;
+    file.persist(path).map(drop).map_err(|e| refuse(e.error))
+}
+
+/// A bar on a terminal, a line every now and then elsewhere.
+struct Progress {
+    bar: Option<ProgressBar>,
+    total: usize,
+    lines: bool,
+}
+
+impl Progress {
+    fn new(total: usize, out: Output) -> Self {
+        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let bar = terminal.then(|| {
+            let style =
+                ProgressStyle::with_template("{bar:40} {pos}/{len} {elapsed} {msg}").expect("bug: a fixed template");
+            ProgressBar::new(total as u64).with_style(style)
+        });
+        Self { lines: bar.is_none() && !out.json, bar, total }
+    }
+
+    fn step(&self, done: usize, job: &Job<'_>) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done as u64);
+            bar.set_message(format!("{} {}", job.spec.uri, job.target));
+        } else if self.lines && (done == self.total || done.is_multiple_of((self.total / 8).max(1))) {
+            eprintln!("  {done}/{} images", self.total);
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
 }

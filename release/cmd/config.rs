@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// Shows every setting with its value and origin; `--json` adds what each does.
 ///
-/// Example: PARBAKE_JIT=off parbake config
+///   PARBAKE_JIT=off parbake config
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 

@@ -16,7 +16,7 @@ use std::process::Command;
 ///
 /// Ends with status 3 if kernels can neither be built nor run here.
 ///
-/// Example: parbake doctor --json
+///   parbake doctor --json
 #[derive(clap::Args)]
 pub(crate) struct Args {}
 
@@ -85,12 +85,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         return Ok(());
     }
     let report = Report::new("PB-3130", Class::Environment, "kernels can neither be built nor run here");
-    if out.json {
-        // The document was printed; its `works` says it.
-        eprintln!("{report}");
-        return Err(Failure::environment());
-    }
-    Err(report.help("mend what is marked `bad` or `warn` above").into())
+    Err(Failure::shown(vec![report.help("mend what is marked BAD or warn")]))
 }
 
 fn diagnose(config: &Config) -> Diagnosis {
@@ -290,9 +285,12 @@ fn folder(area: &'static str, path: &Path, help: &str) -> Finding {
 fn settings(config: &Config) -> Vec<Finding> {
     let set = SETTINGS.iter().filter_map(|s| config.set.get(s.name).map(|value| format!("{}={value}", s.name)));
     let mut found: Vec<Finding> = set.map(|what| Finding::new("setting", Level::Ok, what)).collect();
-    found.extend(config.warnings.iter().map(|warning| {
-        Finding::new("setting", Level::Warn, warning).help("`parbake config` lists the settings")
-    }));
+    found.extend(
+        config
+            .warnings
+            .iter()
+            .map(|warning| Finding::new("setting", Level::Warn, warning).help("`parbake config` lists the settings")),
+    );
     found
 }
 
@@ -315,7 +313,11 @@ fn describe(diagnosis: &Diagnosis) -> String {
     }
     let Works { build, gpu, host } = diagnosis.works;
     let word = |works| if works { "yes" } else { "no" };
-    let summary =
-        format!("build bundles: {}   run on a GPU: {}   run on the host target: {}", word(build), word(gpu), word(host));
+    let summary = format!(
+        "build bundles: {}   run on a GPU: {}   run on the host target: {}",
+        word(build),
+        word(gpu),
+        word(host)
+    );
     format!("{}\n{summary}\n", table.text())
 }

@@ -4,7 +4,7 @@ use crate::output::{Failure, Output};
 use crate::select;
 use crate::text::{self, Table};
 use parbake::Library;
-use parbake_codegen::bake::{self, Plan};
+use parbake_codegen::bake::{self, Only, Plan};
 use parbake_model::Target;
 use parbake_model::settings::Config;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Shows what a bake would build for some architectures, and what it skips and why; nothing is compiled.
 ///
-/// Example: parbake expand --arch 80,90a,100f --op 'norm/*'
+///   parbake expand --arch 80,90a,100f --op 'norm/*'
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Architectures such as `80,90a,100f,host`; PARBAKE_ARCHS if this is not given
@@ -21,6 +21,9 @@ pub(crate) struct Args {
     /// Ops whose name or `family/name` matches; `*` and `?` are wildcards
     #[arg(long, value_name = "GLOB", default_value = "*")]
     op: String,
+    /// Only these values of an axis, as in `dtype=f16,bf16`; may be repeated
+    #[arg(long, value_name = "AXIS=VALUES")]
+    only: Vec<String>,
     /// Lists every combination
     #[arg(long)]
     all: bool,
@@ -66,9 +69,11 @@ struct Expansion<'a> {
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
     let targets = select::targets(args.arch.as_deref(), config.archs.as_ref())?;
+    let only = select::pairs(&args.only)?.into_iter();
+    let only: Only = only.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.bundles.clear();
     let library = Library::open(config)?;
-    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.op, &targets)?;
+    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.op, &only, &targets)?;
     let expansion = Expansion {
         targets: &plan.targets,
         built: plan.jobs.len(),

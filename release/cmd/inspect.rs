@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Shows what a bundle, a fatbin or a cubin holds; `parbake verify` checks every byte of a bundle.
 ///
-/// Example: parbake inspect norm.pbk --images
+///   parbake inspect norm.pbk --images
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A `.pbk`, a fatbin or a cubin
@@ -195,12 +195,7 @@ fn describe(facts: &BundleFacts<'_>) -> String {
     let mut text = format!("{}: bundle of format {}\n{}\n", facts.file, facts.format, head.text());
     let mut table = Table::new(&["OP", "TARGET", ">IMAGES", ">RAW"]);
     for part in &facts.parts {
-        table.row([
-            part.op.to_owned(),
-            part.target.to_string(),
-            part.images.to_string(),
-            text::bytes(part.raw_bytes),
-        ]);
+        table.row([part.op.to_owned(), part.target.to_string(), part.images.to_string(), text::bytes(part.raw_bytes)]);
     }
     let images: usize = facts.parts.iter().map(|p| p.images).sum();
     let total = format!("of {}", text::count(facts.specs, "spec"));
@@ -287,11 +282,8 @@ fn show_cubin(path: &Path, bytes: &[u8], out: Output) -> Result<(), Failure> {
 fn show_fatbin(path: &Path, bytes: &[u8], out: Output) -> Result<(), Failure> {
     let images = fatbin::read(bytes).map_err(|e| foreign(path, e.code(), &e))?;
     let file = path.display().to_string();
-    let mut text = format!(
-        "{file}: fatbin, {}, {}\n",
-        text::bytes(bytes.len() as u64),
-        text::count(images.len(), "image")
-    );
+    let mut text =
+        format!("{file}: fatbin, {}, {}\n", text::bytes(bytes.len() as u64), text::count(images.len(), "image"));
     let (mut json, mut damaged) = (Vec::new(), Vec::new());
     for image in &images {
         let payload = &bytes[image.range.clone()];

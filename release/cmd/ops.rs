@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 /// Lists the ops, or shows the whole signature of one.
 ///
-/// Example: parbake ops, parbake ops 'norm/*', parbake ops rmsnorm
+///   parbake ops 'norm/*'
+///   parbake ops rmsnorm
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// An op, a family, or a pattern on `op` and `family/op` with `*` and `?`

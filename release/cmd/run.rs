@@ -1,12 +1,164 @@
-//! `parbake run`.
+//! `parbake run`: runs one op on random data and checks the numbers.
 
 use crate::output::{Failure, Output};
+use crate::select;
+use parbake::driver;
+use parbake::trial::{Outcome, Trial};
+use parbake::{Error, Goal, Library, Place};
+use parbake_model::op::Op;
+use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::{Target, space};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-/// To be written.
+/// Runs an op on random data, on a GPU or on the CPU, and compares with a float64 reference.
+///
+///   parbake run rmsnorm dtype=bf16 --shape rows=99 --shape hidden=4096
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// The op
+    op: String,
+    /// A value for each axis, as in `dtype=bf16`
+    #[arg(value_name = "AXIS=VALUE")]
+    values: Vec<String>,
+    /// Shape symbols, as in `hidden=4096` [default: the first example of the op's trace template]
+    #[arg(long, value_name = "SYM=N")]
+    shape: Vec<String>,
+    /// Scalars, as in `eps=1e-5`
+    #[arg(long, value_name = "NAME=X")]
+    scalar: Vec<String>,
+    /// `auto` is the first GPU if there is one, else `host`; an architecture asks whether it is covered, then runs there
+    #[arg(long, default_value = "auto")]
+    target: String,
+    /// A bundle to look in first; may be repeated
+    #[arg(long, value_name = "FILE")]
+    bundle: Vec<PathBuf>,
+    /// Which random data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Elements between rows
+    #[arg(long, default_value_t = 0)]
+    pad: i64,
+    /// Elements between an aligned address and the first element
+    #[arg(long, default_value_t = 0)]
+    offset: usize,
+}
 
-pub(crate) fn run(_: Args, _: Config, _: Output) -> Result<(), Failure> {
+pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
+    let library = Library::open(select::with_bundles(config, &args.bundle)?)?;
+    let op = library.op(&args.op)?;
+    let def = library.definition(op);
+    let mut trial = Trial::example(def, select::pairs(&args.values)?.into_iter().collect());
+    complete_axes(&library, &args.op, &trial.axes)?;
+    overlay(def, "shape symbol", &mut trial.dims, &args.shape, |n| def.dims.iter().any(|d| d.name == n))?;
+    overlay(def, "scalar", &mut trial.scalars, &args.scalar, |n| def.scalars.iter().any(|s| s.name == n))?;
+    (trial.seed, trial.pad, trial.offset, trial.timed) = (args.seed, args.pad.max(0), args.offset, 20);
+    let place = place(&library, &args, &trial)?;
+    let outcome = trial.run(&library, op, place)?;
+    out.show(&outcome, || text(&outcome));
+    if outcome.ok { Ok(()) } else { Err(wrong(&outcome).into()) }
+}
+
+/// Axis names and values are checked before anything is run; tactics are the launcher's business.
+fn complete_axes(library: &Library, name: &str, axes: &BTreeMap<String, String>) -> Result<(), Error> {
+    let op = library.op(name)?;
+    let def = library.definition(op);
+    if let Some(tactic) = axes.keys().find(|n| def.tactics.iter().any(|t| &t.name == *n)) {
+        return Err(Error::UnknownValue {
+            op: def.name.clone(),
+            what: format!("`{tactic}` is a tactic, which the launcher chooses by shape"),
+            expected: def.axes.iter().map(|a| format!("{}=…", a.name)).collect::<Vec<_>>().join(" "),
+            got: tactic.clone(),
+        });
+    }
+    let pairs: Vec<_> = axes.iter().map(|(n, v)| (n.clone(), v.clone())).collect();
+    library.spec(op, &pairs, Target::Host).map(drop)
+}
+
+/// Takes `name=value` texts over defaults.
+fn overlay<T: std::str::FromStr>(
+    def: &Op,
+    kind: &str,
+    values: &mut BTreeMap<String, T>,
+    given: &[String],
+    known: impl Fn(&str) -> bool,
+) -> Result<(), Failure> {
+    for (name, text) in select::pairs(given)? {
+        let unknown = |what: String| Error::UnknownValue {
+            op: def.name.clone(),
+            what,
+            expected: format!("a {kind} of this op and its value"),
+            got: format!("{name}={text}"),
+        };
+        if !known(&name) {
+            return Err(unknown(format!("there is no {kind} `{name}`")).into());
+        }
+        let value = text.parse().map_err(|_| unknown(format!("`{text}` is no value of {kind} `{name}`")))?;
+        values.insert(name, value);
+    }
     Ok(())
+}
+
+/// Where to run. A target that is named is first asked for coverage, then for a device that runs it.
+fn place(library: &Library, args: &Args, trial: &Trial) -> Result<Place, Failure> {
+    match args.target.as_str() {
+        "auto" if driver::ready().is_some_and(|r| !r.devices.is_empty()) => Ok(Place::Cuda(0)),
+        "auto" | "host" => Ok(Place::Host),
+        text => {
+            let target: Target = text.parse().map_err(Error::from)?;
+            let op = library.op(&args.op)?;
+            let pairs: Vec<_> = trial.axes.iter().map(|(n, v)| (n.clone(), v.clone())).collect();
+            let spec = library.spec(op, &pairs, target)?;
+            space::check(library.definition(op), &spec, Some(target)).map_err(|reason| Error::Unsupported {
+                spec: spec.to_string(),
+                target: target.to_string(),
+                reason: reason.0,
+            })?;
+            let decision = library.explain(op, &spec, Goal::Target(target))?;
+            if decision.from.is_none() {
+                return Err(Error::NotCovered(Box::new(decision)).into());
+            }
+            let devices = driver::ready().map(|r| r.devices.as_slice()).unwrap_or_default();
+            let fitting = devices.iter().find(|d| target.arch() == Some(d.arch));
+            match fitting {
+                Some(device) => Ok(Place::Cuda(device.ordinal)),
+                None => {
+                    let found: Vec<String> = devices.iter().map(|d| format!("sm_{}", d.arch)).collect();
+                    let why = match driver::driver() {
+                        driver::Driver::Ready(_) => format!("devices: {}", found.join(", ")),
+                        driver::Driver::Absent { .. } => "no CUDA driver library".to_owned(),
+                        driver::Driver::Unusable { why } => why.clone(),
+                    };
+                    Err(Error::NoDevice { target: target.to_string(), why }.into())
+                }
+            }
+        }
+    }
+}
+
+fn text(o: &Outcome) -> String {
+    let target = o.target.map_or("nothing to do".to_owned(), |t| t.to_string());
+    let ms = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.1} ms"));
+    let us = o.launch_us.map_or("-".to_owned(), |v| format!("{v:.1} µs"));
+    let verdict = if o.ok { "right" } else { "WRONG" };
+    format!(
+        "{} on {target}, from {}\n  compile {}, load {}, launch {us}\n  max error {:.3e} absolute, {:.3e} relative; tolerance {}: {verdict}",
+        o.uri,
+        o.from,
+        ms(o.compile_ms),
+        ms(o.load_ms),
+        o.max_abs_err,
+        o.max_rel_err,
+        o.tolerance
+    )
+}
+
+/// The report of a result that is not right.
+pub(crate) fn wrong(o: &Outcome) -> Report {
+    let mut report = Report::new("PB-2003", Class::Failed, format!("{} does not match its float64 reference", o.uri));
+    if let Some(wrong) = &o.wrong {
+        report = report.with("first", wrong);
+    }
+    report.with("tolerance", &o.tolerance)
 }

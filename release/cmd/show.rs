@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Shows what the workspace holds about a spec: generated source, compile command, metadata and image facts.
 ///
-/// Example: parbake show rmsnorm-bf16-b256
+///   parbake show rmsnorm-bf16-b256
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A URI, or the beginning of one
@@ -158,15 +158,23 @@ fn choose(
 /// Nothing was compiled: if the spec exists, the command that compiles it.
 fn absent(given: &str, library: Option<&Library>, workspace: &Workspace) -> Report {
     let what = format!("the workspace holds nothing about `{given}`");
-    let report =
-        Report::new("PB-3120", Class::Failed, what).with("workspace", workspace.root().display());
+    let report = Report::new("PB-3120", Class::Failed, what).with("workspace", workspace.root().display());
     let ops = library.into_iter().flat_map(Library::ops);
     let mut specs = ops.flat_map(|(_, op)| space::specs(op).filter(|(_, legal)| legal.is_ok()));
     if let Some((spec, _)) = specs.find(|(spec, _)| spec.uri.starts_with(given)) {
-        return report.help(format!("parbake run {spec}"));
+        let axes: Vec<String> = spec.axes.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        return report.with("spec", &spec).help(format!(
+            "parbake run {} {} compiles what its shape asks for",
+            spec.op,
+            axes.join(" ")
+        ));
     }
     match library.and_then(|l| l.ops().next()) {
-        Some((_, op)) => report.help(format!("no spec has that URI; `parbake ops` lists the ops, and `parbake run {} {}` compiles one", op.name, select::example(op))),
+        Some((_, op)) => report.help(format!(
+            "no spec has that URI; `parbake ops` lists the ops, and `parbake run {} {}` compiles one",
+            op.name,
+            select::example(op)
+        )),
         None => report,
     }
 }

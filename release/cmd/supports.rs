@@ -12,7 +12,7 @@ use serde::Serialize;
 ///
 /// Ends with status 1 if it cannot be served.
 ///
-/// Example: parbake supports rmsnorm dtype=bf16 --target 90a --bundle norm.pbk
+///   parbake supports rmsnorm dtype=bf16 --target 90a --bundle norm.pbk
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     };
     out.show(&outcome, || describe(&outcome));
     match outcome.support {
-        Answer::NotCovered | Answer::Unsupported => Err(Failure::shown()),
+        Answer::NotCovered | Answer::Unsupported => Err(Failure::shown(Vec::new())),
         _ => Ok(()),
     }
 }

@@ -1,12 +1,103 @@
-//! `parbake test`.
+//! `parbake test`: everything that can be tested on this machine.
 
+use crate::checkout;
 use crate::output::{Failure, Output};
+use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-/// To be written.
+/// Runs all tests that this machine supports, and counts what was skipped and why.
+///
+/// Compilers that are missing are installed first, as pinned Python wheels.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Only quick variants of the long tests
+    #[arg(long)]
+    quick: bool,
+}
 
-pub(crate) fn run(_: Args, _: Config, _: Output) -> Result<(), Failure> {
+pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
+    let root = checkout::root(&config)?;
+    out.say("Compilers for the tests (missing ones are installed, as pinned Python wheels):");
+    checkout::need(&config, &[("12.9", false), ("13.0", true), ("13.5", false), ("libclang", false)], out)?;
+    let mut tally = Tally::default();
+
+    let mut generated = Command::new("cargo");
+    generated.args(["run", "--quiet", "-p", "parbake-codegen", "--features", "bindings", "--", "--check"]);
+    step("Generated files are fresh", generated, &root, &mut tally, out)?;
+
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--workspace", "--quiet", "--", "--nocapture"]);
+    cargo.env("PARBAKE_TEST_QUICK", if args.quick { "1" } else { "0" });
+    step("Rust tests", cargo, &root, &mut tally, out)?;
+
+    let mut host = Command::new("python3");
+    host.arg("tests/host/run.py");
+    if args.quick {
+        host.arg("--quick");
+    }
+    step("Kernels under sanitizers and random schedules", host, &root, &mut tally, out)?;
+
+    out.say(format!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped));
     Ok(())
+}
+
+#[derive(Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+/// Runs one command, shows what it prints, and counts from its closing lines and its skips.
+fn step(what: &str, mut command: Command, root: &Path, tally: &mut Tally, out: Output) -> Result<(), Failure> {
+    out.say(format!("\n== {what}"));
+    let start = std::time::Instant::now();
+    let program = command.get_program().to_string_lossy().into_owned();
+    let cannot =
+        |e: std::io::Error| Report::new("PB-3003", Class::Environment, format!("cannot run {program}")).caused_by(e);
+    command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(e) => return Err(cannot(e).into()),
+    };
+    for line in BufReader::new(child.stdout.take().expect("bug: it was piped")).lines().map_while(Result::ok) {
+        tally.read(&line);
+        out.say(&line);
+    }
+    let status = child.wait().map_err(cannot)?;
+    out.say(format!("   {:.0} s", start.elapsed().as_secs_f64()));
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Report::new("PB-3004", Class::Failed, format!("{what}: failed"))
+            .with("command", format!("{command:?}"))
+            .into())
+    }
+}
+
+impl Tally {
+    /// Understands `test result: ok. 9 passed; 0 failed; 0 ignored; …`, `9 passed, 0 failed, 1 skipped`, and the
+    /// capability helper's `skipped: needs …`.
+    fn read(&mut self, line: &str) {
+        if line.trim_start().starts_with("skipped: needs ") {
+            self.skipped += 1;
+        }
+        let summary = line.starts_with("test result:") || line.contains(" passed, ");
+        if !summary {
+            return;
+        }
+        let words: Vec<&str> = line.split([' ', ',', ';', '.']).filter(|w| !w.is_empty()).collect();
+        for pair in words.windows(2) {
+            let Ok(n) = pair[0].parse::<u64>() else { continue };
+            match pair[1] {
+                "passed" => self.passed += n,
+                "failed" => self.failed += n,
+                "skipped" | "ignored" => self.skipped += n,
+                _ => {}
+            }
+        }
+    }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Installs pinned compilers from Python wheels, or lists what is installed and what is used.
 ///
-/// Example: parbake toolchain install 12.9
+///   parbake toolchain install 12.9
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -30,7 +30,7 @@ enum Action {
 ///
 /// Installing accepts the vendor's licence, which is named first.
 ///
-/// Example: parbake toolchain install 13.0 --with-nvcc
+///   parbake toolchain install 13.0 --with-nvcc
 #[derive(clap::Args)]
 struct InstallArgs {
     /// 12.9, 13.0, 13.5 or libclang
@@ -43,7 +43,7 @@ struct InstallArgs {
 
 /// Lists installed compilers, and which one each kind of target would get now.
 ///
-/// Example: parbake toolchain list --json
+///   parbake toolchain list --json
 #[derive(clap::Args)]
 struct ListArgs {}
 
@@ -70,7 +70,11 @@ fn bring(args: &InstallArgs, config: &Config, out: Output) -> Result<(), Failure
     installed.retain(|i| wanted.iter().any(|c| c.name == i.name && c.version == i.version));
     out.show(&serde_json::json!({ "installed": installed }), || {
         let size = installed.iter().map(|i| i.bytes).sum();
-        format!("{} ready, {}", text::list(installed.iter().map(|i| format!("{}-{}", i.name, i.version))), text::bytes(size))
+        format!(
+            "{} ready, {}",
+            text::list(installed.iter().map(|i| format!("{}-{}", i.name, i.version))),
+            text::bytes(size)
+        )
     });
     Ok(())
 }
@@ -140,7 +144,9 @@ fn choices(library: &Library) -> Vec<Choice> {
 fn choice(purpose: &str, target: Target, found: Result<Arc<dyn Toolchain>, Report>) -> Choice {
     let (purpose, target) = (purpose.to_owned(), target.to_string());
     match found {
-        Ok(t) => Choice { purpose, target, toolchain: Some(t.id().to_owned()), place: Some(t.describe()), missing: None },
+        Ok(t) => {
+            Choice { purpose, target, toolchain: Some(t.id().to_owned()), place: Some(t.describe()), missing: None }
+        }
         Err(report) => Choice { purpose, target, toolchain: None, place: None, missing: Some(report.to_string()) },
     }
 }

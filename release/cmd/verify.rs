@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 ///
 /// Ends with status 1 if anything is damaged; all of it is listed.
 ///
-/// Example: parbake verify norm.pbk
+///   parbake verify norm.pbk
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Bundles
@@ -59,7 +59,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let keys = Library::open(config).ok().and_then(|library| keys(&library));
     let checked: Vec<Checked> = args.files.iter().map(|file| check(file, keys.as_ref())).collect();
     out.show(&serde_json::json!({ "bundles": checked }), || checked.iter().map(describe).collect());
-    if checked.iter().all(|c| c.ok) { Ok(()) } else { Err(Failure::shown()) }
+    if checked.iter().all(|c| c.ok) { Ok(()) } else { Err(Failure::shown(Vec::new())) }
 }
 
 /// The source keys of every spec that this library has.

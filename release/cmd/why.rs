@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// Explains from where a spec would be served and why not from elsewhere, with its identities field by field.
 ///
-/// Example: parbake why rmsnorm dtype=bf16 --target 90a --bundle norm.pbk
+///   parbake why rmsnorm dtype=bf16 --target 90a --bundle norm.pbk
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -1,5 +1,6 @@
 // Runs every norm unit linked into this program on the host target and compares it with a float64 reference.
 // usage: norm [--quick] [SEED ...]: 0 lanes in order, 1 in reverse, else random and reproducible.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,10 +95,14 @@ struct Matrix {
         }
         return -1;
     }
-    bool aligned(unsigned bytes) const {
-        return ((uintptr_t)(store.data() + offset * t->bytes) | stride * t->bytes | cols * t->bytes) % bytes == 0;
-    }
+    uintptr_t address() const { return (uintptr_t)(store.data() + offset * t->bytes); }
+    bool aligned(unsigned bytes) const { return (address() | stride * t->bytes | cols * t->bytes) % bytes == 0; }
 };
+// What kernels/norm/TACTICS.md calls legal.
+static bool legal(const Unit& u, const Matrix& x, const Matrix& y, const Matrix& w) {
+    if (!u.peel) return x.aligned(u.vec) && y.aligned(u.vec) && w.aligned(u.vec);
+    return (x.address() - y.address()) % u.vec == 0 && (x.stride - y.stride) * x.t->bytes % u.vec == 0;
+}
 
 // Error in units of what is allowed: one ulp of a 16-bit type, 1e-6 + 1e-5 |ref| for f32. NaN is infinite.
 static double error(const Element& t, uint32_t bits, double ref) {
@@ -113,7 +118,7 @@ static double error(const Element& t, uint32_t bits, double ref) {
 }
 
 struct Shape {
-    size_t rows, hidden, pad, offset;
+    size_t rows, hidden, pad_x, pad_y, offset_x, offset_y;  // in elements
     bool in_place;
     float scale, bias;
 };
@@ -122,13 +127,13 @@ struct Tally {
     double worst = 0;
 };
 
-static void run(const Unit& u, const Shape& s, uint64_t seed, uint32_t blocks, Tally& tally) {
+static void run(const Unit& u, Shape s, uint64_t seed, uint32_t blocks, uint32_t threads, Tally& tally) {
     const Element& t = type_of(u.dtype);
     const bool fused = !strcmp(u.op, "fused_add_rmsnorm");
-    const size_t stride = s.hidden + s.pad;
-    Matrix x(t, s.rows, s.hidden, stride, s.offset), w(t, 1, s.hidden, s.hidden, s.offset);
-    Matrix y(t, s.rows, s.hidden, stride + s.pad, s.offset);  // the output, or the residual
-    if (!x.aligned(u.vec) || !y.aligned(u.vec) || !w.aligned(u.vec)) return;
+    if (fused) s.in_place = false;
+    Matrix x(t, s.rows, s.hidden, s.hidden + s.pad_x, s.offset_x), w(t, 1, s.hidden, s.hidden, s.offset_x);
+    Matrix y(t, s.rows, s.hidden, s.hidden + s.pad_y, s.offset_y);  // the output, or the residual
+    if (!legal(u, x, s.in_place ? x : y, w)) return;
     const float eps = 1e-5f;
     x.fill(s.scale);
     w.fill(1.f);
@@ -149,13 +154,14 @@ static void run(const Unit& u, const Shape& s, uint64_t seed, uint32_t blocks, T
         (pb_i32)s.hidden, eps,        s.bias};
     pb_host_launch l{};
     l.grid[0] = blocks, l.grid[1] = l.grid[2] = 1;
-    l.block[0] = u.block, l.block[1] = l.block[2] = 1;
+    l.block[0] = threads, l.block[1] = l.block[2] = 1;
     l.seed = seed;
     char err[2048] = "";
     auto complain = [&](const char* what) {
         if (tally.failed++ < 3)
-            printf("  %s rows %zu hidden %zu pad %zu offset %zu grid %u seed %llu%s: %s\n", u.name, s.rows, s.hidden,
-                   s.pad, s.offset, blocks, (unsigned long long)seed, s.in_place ? " in place" : "", what);
+            printf("  %s rows %zu hidden %zu pads %zu %zu offsets %zu %zu grid %u block %u seed %llu%s: %s\n", u.name,
+                   s.rows, s.hidden, s.pad_x, s.pad_y, s.offset_x, s.offset_y, blocks, threads,
+                   (unsigned long long)seed, s.in_place ? " in place" : "", what);
     };
     tally.cases++;
     if (u.entry(&l, fused ? (void*)&fp : (void*)&rp, err, sizeof err)) return complain(err);
@@ -204,17 +210,23 @@ int main(int argc, char** argv) {
                 for (size_t rows : row_counts) {
                     if (hidden > 8192 && rows > (hidden > 16384 ? 1 : 3)) continue;
                     if (quick && rows == 19 && hidden > 1024) continue;
-                    // Layouts: dense; rows apart by whole 16-byte vectors; odd strides and unaligned pointers.
-                    const Shape layouts[] = {{rows, hidden, 0, 0, false, 1.f, 0.f},
-                                             {rows, hidden, 16, 0, true, 30.f, 1.f},
-                                             {rows, hidden, 3, 1, false, 0.01f, 0.f}};
-                    const unsigned n = quick ? 1 : 3;
-                    for (unsigned i = 0; i < n; i++) {
-                        Shape s = layouts[(turn + i) % 3];
-                        if (!strcmp(u.op, "fused_add_rmsnorm")) s.in_place = false;
+                    const Shape layouts[] = {
+                        {rows, hidden, 0, 0, 0, 0, false, 1.f, 0.f},    // dense
+                        {rows, hidden, 16, 24, 0, 0, true, 30.f, 1.f},  // rows apart by whole vectors
+                        {rows, hidden, 3, 3, 1, 9, false, 3.f, 0.f},    // unaligned, but x and y alike
+                        {rows, hidden, 1, 4, 5, 2, false, 0.01f, 1.f},  // unaligned, each in its way
+                    };
+                    for (unsigned i = 0; i < (quick ? 2 : 4); i++) {
+                        // The launcher's choice of threads, then fewer and more than that.
+                        const uint32_t held = u.vec == 16 ? 4 : 8;
+                        const uint32_t accesses = (uint32_t)(hidden * type_of(u.dtype).bytes + u.vec - 1) / u.vec;
+                        uint32_t threads = std::min(u.block, (accesses + 32 * held - 1) / (32 * held) * 32);
+                        if (turn % 3 == 1) threads = std::min(u.block, threads + 32);
+                        if (turn % 3 == 2) threads = std::max(32u, threads / 64 * 32);
+                        if (u.rows > 1) threads = u.block;
                         const uint32_t full = (uint32_t)((rows + u.rows - 1) / u.rows);
-                        run(u, s, seed, turn % 2 ? full : (full + 2) / 3, tally);  // the latter loops over rows
-                        turn++;
+                        const uint32_t blocks = turn % 2 ? full : (full + 2) / 3;  // the latter loops over rows
+                        run(u, layouts[(turn + i) % 4], seed, blocks, threads, tally);
                     }
                     turn++;
                 }

@@ -43,9 +43,10 @@ ENV = dict(os.environ, ASAN_OPTIONS="detect_leaks=0:color=never",
            TSAN_OPTIONS="color=never:halt_on_error=1:report_signal_unsafe=0")
 
 CPP = {"bf16": "pb::bf16", "f16": "pb::f16", "f32": "float"}
-# The tactics of kernels/norm: (block, rows, vec). A vec smaller than the element does not exist.
-TACTICS = [(256, 32, 16), (256, 8, 16), (128, 1, 16), (256, 1, 16), (512, 1, 16), (1024, 1, 16),
-           (256, 8, 4), (1024, 1, 4), (256, 8, 2), (1024, 1, 2)]
+# The tactics of kernels/norm: (block, rows, vec, peel). A vec of 0 stands for one element.
+TACTICS = [(256, 64, 16, 0), (256, 32, 16, 0), (256, 16, 16, 0), (512, 1, 16, 0), (1024, 1, 16, 0),
+           (256, 16, 16, 1), (512, 1, 16, 1), (256, 16, 0, 0), (512, 1, 0, 0)]
+FEW_TACTICS = [(256, 16, 16, 0), (512, 1, 16, 0), (512, 1, 16, 1), (256, 16, 0, 0)]
 OPS = ["rmsnorm", "fused_add_rmsnorm"]
 
 
@@ -98,9 +99,9 @@ class Build:
 
 def render(kernels, op, dtype, tactic, entry):
     """What the generator renders, for the few expressions these templates have."""
-    block, rows, vec = tactic
+    block, rows, vec, peel = tactic
     context = {"entry": entry, "axes.dtype.cpp": CPP[dtype], "axes.dtype.value": dtype,
-               "tactic.block": block, "tactic.rows": rows, "tactic.vec": vec}
+               "tactic.block": block, "tactic.rows": rows, "tactic.vec": vec, "tactic.peel": peel}
     text = (kernels / "norm" / op / f"{op}.cu.tera").read_text()
     return re.sub(r"\$\{\s*(.*?)\s*\}\$", lambda m: str(context[m[1]]), text)
 
@@ -111,21 +112,20 @@ def norm_program(build, variant, dtypes, name, tactics=TACTICS, ops=OPS):
     for op in ops:
         for dtype in dtypes:
             text = ""
-            for tactic in tactics:
-                if tactic[2] < (4 if dtype == "f32" else 2):
-                    continue
-                entry = f"{op}_{dtype}_b{tactic[0]}_r{tactic[1]}_v{tactic[2]}"
-                units.append((op, dtype, *tactic, entry))
-                text += render(build.kernels, op, dtype, tactic, entry)
+            for block, rows, vec, peel in tactics:
+                vec = vec or (4 if dtype == "f32" else 2)
+                entry = f"{op}_{dtype}_b{block}_r{rows}_v{vec}_p{peel}"
+                units.append((op, dtype, block, rows, vec, peel, entry))
+                text += render(build.kernels, op, dtype, (block, rows, vec, peel), entry)
             source = build.folder / f"{op}_{dtype}.cu"
             source.write_text(text)
             objects.append(build.unit(source, f"{op}_{dtype}", variant))
-    rows = "".join(f'    {{"{o}", "{d}", {b}, {r}, {v}, "{e}", {e}}},\n' for o, d, b, r, v, e in units)
-    entries = "".join(f"entry_fn {u[5]};\n" for u in units)
+    rows = "".join(f'    {{"{o}", "{d}", {b}, {r}, {v}, {p}, "{e}", {e}}},\n' for o, d, b, r, v, p, e in units)
+    entries = "".join(f"entry_fn {u[-1]};\n" for u in units)
     (build.folder / "units.h").write_text(
         '#pragma once\n#include "host/pb_host.h"\n'
         'typedef int entry_fn(pb_host_launch*, const void*, char*, size_t);\n'
-        'struct Unit {\n    const char *op, *dtype;\n    unsigned block, rows, vec;\n'
+        'struct Unit {\n    const char *op, *dtype;\n    unsigned block, rows, vec, peel;\n'
         '    const char* name;\n    entry_fn* entry;\n};\n'
         f'extern "C" {{\n{entries}}}\nstatic const Unit kUnits[] = {{\n{rows}}};\n')
     flags = [SANITIZE[variant]] if variant == "asan" else []
@@ -251,31 +251,41 @@ RMS = "norm/rmsnorm/rmsnorm.cuh"
 ADD = "norm/fused_add_rmsnorm/fused_add_rmsnorm.cuh"
 BLOCK = "include/parbake/block.cuh"
 WARP = "include/parbake/warp.cuh"
-# (what, file, text, replacement): the text occurs exactly as often as `count` says.
+VEC = "include/parbake/vec.cuh"
+# (what, file, text, replacement); the text occurs once.
 MUTANTS = [
-    ("no barrier in block_sum", BLOCK, "    __syncthreads();\n", "", 1),
-    ("one array of partial sums", NORM, "slots + (turn & 1) * 32", "slots", 1),
-    ("the turn is not counted", RMS, ", turn++", "", 1),
-    ("sum over half the lanes", WARP, "m = kLanes / 2", "m = kLanes / 4", 1),
-    ("warps beyond the first left out", BLOCK, "slots[lane_id() % kWarps]", "slots[0]", 1),
-    ("threads without a row leave the loop", RMS, "const int n = row < p.rows ? p.hidden : 0;",
-     "if (row >= p.rows) break;\n        const int n = p.hidden;", 1),
-    ("rows not bounded", RMS, "row < p.rows ? p.hidden : 0", "p.hidden", 1),
-    ("one row for all", RMS, "(i64)blockIdx.x * kRows", "(i64)(blockIdx.x / 2) * kRows", 1),
-    ("columns not bounded", RMS, "if (c >= n) break;\n", "", 1),
-    ("tail not summed", RMS, "sum = sum_of_squares(v, sum);\n        }\n        const float r",
-     "}\n        const float r", 1),
-    ("eps left out", RMS, " * inv_hidden + p.eps", " * inv_hidden", 1),
-    ("weight bias left out", NORM, "(w[j] + bias)", "(w[j] + 0.f * bias)", 1),
-    ("32-bit row offset", RMS, "row * p.x_stride", "(i64)((int)row * (int)p.x_stride * 65536) / 65536", 1),
-    ("output stride confused", RMS, "row * p.out_stride", "row * p.x_stride", 1),
-    ("norm of the rounded sum", ADD, "sum = sum_of_squares(s[i], sum);",
-     "unpack<T, kVec>(pack<T, kVec>(s[i]), s[i]);\n            sum = sum_of_squares(s[i], sum);", 1),
+    ("no barrier in block_sum", BLOCK, "    __syncthreads();\n", ""),
+    ("one array of partial sums", NORM, "slots + (turn & 1) * 32", "slots"),
+    ("the turn is not counted", RMS, ", turn++", ""),
+    ("sum over half the lanes", WARP, "m = kLanes / 2", "m = kLanes / 4"),
+    ("absent warps are summed", BLOCK, "lane_id() < blockDim.x / 32 ? slots[lane_id()] : 0.f", "slots[lane_id()]"),
+    ("the last warp is left out", BLOCK, "lane_id() < blockDim.x / 32 ?", "lane_id() + 1 < blockDim.x / 32 ?"),
+    ("threads without a row leave the loop", RMS, "const Tile tile(x,",
+     "if (row >= p.rows) break;\n        const Tile tile(x,"),
+    ("rows not bounded", RMS, "row < p.rows ? p.hidden : 0", "p.hidden"),
+    ("one row for all", RMS, "first = (i64)blockIdx.x * kRows", "first = (i64)(blockIdx.x / 2) * kRows"),
+    ("columns not bounded on the way in", NORM, "column(i) < end ? ld<kVec>(row + column(i)) : words<kVec>{}",
+     "ld<kVec>(row + column(i))"),
+    ("columns not bounded on the way out", RMS, "if (c >= tile.end) break;\n", ""),
+    ("columns beyond the registers not summed", RMS, "            sum = sum_of_squares(v, sum);\n        }\n        if (kPeel",
+     "        }\n        if (kPeel"),
+    ("one access too many in registers", NORM, "return lead + (i * threads() + thread()) * kLane",
+     "return lead + (i * (threads() - 1) + thread()) * kLane"),
+    ("peel: lead counts bytes", NORM, "(kVec - 1)) / (int)sizeof(T)", "(kVec - 1))"),
+    ("peel: no head", NORM, "edge = thread() < lead ? thread() : end + thread() - lead", "edge = end + thread()"),
+    ("peel: edges not summed", RMS, "            sum = sum_of_squares(edge, sum);\n", ""),
+    ("peel: weights taken for aligned", NORM, "return gather_nc<kVec>(ptr);", "return ld_nc<kVec>(ptr);"),
+    ("gather: halves swapped", VEC, "r.w[i] = ld_nc<2>(ptr + 2 * i PB_PASS_AT).w[0] |",
+     "r.w[i] = ld_nc<2>(ptr + 2 * i + 1 PB_PASS_AT).w[0] |"),
+    ("eps left out", RMS, " * inv_hidden + p.eps", " * inv_hidden"),
+    ("weight bias left out", NORM, "(w[j] + bias)", "(w[j] + 0.f * bias)"),
+    ("output stride confused", RMS, "row * p.out_stride", "row * p.x_stride"),
+    ("norm of the rounded sum", ADD, "            sum = sum_of_squares(s[i], sum);",
+     "            unpack<T, kVec>(pack<T, kVec>(s[i]), s[i]);\n            sum = sum_of_squares(s[i], sum);"),
     ("residual stored before it is read again", ADD, "            sum = sum_of_squares(t, sum);\n",
-     "            sum = sum_of_squares(t, sum);\n            st_once<kVec>(residual + c, pack<T, kVec>(t));\n", 1),
-    ("residual not stored beyond the registers", ADD, "            st_once<kVec>(residual + c, pack<T, kVec>(t));\n",
-     "", 1),
-    ("norm of x alone", ADD, "s[j] += v[j]", "s[j] += 0.f * v[j]", 1),
+     "            sum = sum_of_squares(t, sum);\n            st<kVec>(residual + c, pack<T, kVec>(t));\n"),
+    ("residual not stored beyond the registers", ADD, "            st<kVec>(residual + c, pack<T, kVec>(t));\n", ""),
+    ("norm of x alone", ADD, "s[j] += v[j]", "s[j] += 0.f * v[j]"),
 ]
 
 
@@ -283,13 +293,13 @@ def mutants(folder, runtime, verbose):
     """The cheapest variant that notices ends the search for a mutant."""
     missed = []
     found = {}
-    for what, file, text, replacement, count in MUTANTS:
+    for what, file, text, replacement in MUTANTS:
         copy = folder / "mutant"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(KERNELS, copy / "kernels")
         target = copy / "kernels" / file
         source = target.read_text()
-        if source.count(text) != count:
+        if source.count(text) != 1:
             raise Fail(f"mutant '{what}': the text occurs {source.count(text)} times in {file}")
         target.write_text(source.replace(text, replacement))
         build = Build(copy / "build", copy / "kernels", runtime)
@@ -297,7 +307,7 @@ def mutants(folder, runtime, verbose):
         by = None
         for variant, seeds in (("plain", [0, 2]), ("asan", [0]), ("preempt", [2, 3]), ("tsan", [0])):
             try:
-                program = norm_program(build, variant, ["bf16"], "norm", [(256, 8, 16), (256, 1, 16), (256, 8, 2)], ops)
+                program = norm_program(build, variant, ["bf16"], "norm", FEW_TACTICS, ops)
                 r = run([program, "--quick", *seeds], timeout=120)
                 by = variant if r.returncode else None
             except subprocess.TimeoutExpired:
@@ -341,7 +351,7 @@ def main():
              "preempt": (["bf16"] if a.quick else every, [2] if a.quick else [2, seed])}
     for variant, (dtypes, seeds) in plans.items():
         few = a.quick and variant in SANITIZE
-        tactics = [(256, 8, 16), (256, 1, 16), (256, 8, 2)] if few else TACTICS
+        tactics = FEW_TACTICS if few else TACTICS
         checks.append((f"norm {variant}", with_sanitizer(
             variant, lambda v=variant, d=dtypes, s=seeds, t=tactics: norm(build, v, d, s, a.quick or v == "tsan", t))))
     for variant, (_, seeds) in plans.items():

@@ -77,6 +77,17 @@ template <int kBytes> PB_FN words<kBytes> ld_nc(const void* ptr PB_AT) {
 #endif
 }
 
+// The same from an address that is only aligned to T: one access per value.
+template <int kBytes, class T> PB_FN words<kBytes> gather_nc(const T* ptr PB_AT) {
+    words<kBytes> r;
+#pragma unroll
+    for (int i = 0; i < r.kCount; i++) {
+        if constexpr (sizeof(T) == 4) r.w[i] = ld_nc<4>(ptr + i PB_PASS_AT).w[0];
+        else r.w[i] = ld_nc<2>(ptr + 2 * i PB_PASS_AT).w[0] | ld_nc<2>(ptr + 2 * i + 1 PB_PASS_AT).w[0] << 16;
+    }
+    return r;
+}
+
 // "memory": other accesses of this kernel may be to the same address and must keep their order.
 template <int kBytes> PB_FN words<kBytes> ld_once(const void* ptr PB_AT) {
 #if PB_DEVICE

@@ -5,7 +5,7 @@ use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target};
 use crate::params::pb_fused_add_rmsnorm_params;
 
 pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
-    norm::select(call, &["x", "residual"], choices);
+    norm::select(call, "x", "residual", choices);
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
@@ -21,5 +21,5 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         eps: call.scalar("eps"),
         weight_bias: call.scalar("weight_bias"),
     };
-    norm::launch(Params::new(params), call.dim("rows"), tactic)
+    norm::launch(Params::new(params), call, tactic)
 }

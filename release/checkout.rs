@@ -1,0 +1,34 @@
+//! What `demo`, `test` and `bench` share: the checkout they run in, the compilers they need, and running this program.
+
+use crate::output::{Failure, Output};
+use parbake_codegen::toolchain::{components, install};
+use parbake_model::report::{Class, Report};
+use parbake_model::settings::Config;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the checkout: the folder above the configured kernels.
+pub(crate) fn root(config: &Config) -> Result<PathBuf, Report> {
+    let root = config.kernels.as_deref().and_then(Path::parent).filter(|r| r.join("Cargo.toml").is_file());
+    root.map(Path::to_owned).ok_or_else(|| {
+        Report::new("PB-3001", Class::Usage, "this command runs in a checkout of Parbake")
+            .with("expected", "PARBAKE_KERNELS names the folder `kernels` of a checkout, as `cargo parbake` sets it")
+            .with("got", config.kernels.as_ref().map_or("not set".to_owned(), |k| k.display().to_string()))
+    })
+}
+
+/// Installs the named toolchains that are missing, saying what is fetched.
+pub(crate) fn need(config: &Config, names: &[(&str, bool)], out: Output) -> Result<(), Failure> {
+    for (name, with_nvcc) in names {
+        for component in components::named(name, *with_nvcc).expect("bug: a name of the table") {
+            let mut say = |line: &str| out.say(format!("  {line}"));
+            install::install(component, &config.toolchains, &mut say).map_err(|e| e.report())?;
+        }
+    }
+    Ok(())
+}
+
+/// This program, with the settings of this process.
+pub(crate) fn itself() -> Command {
+    Command::new(std::env::current_exe().unwrap_or_else(|_| "parbake".into()))
+}

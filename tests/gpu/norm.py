@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+"""Checks and times norm kernels on a GPU. Needs PyTorch with CUDA, and cubins; no compiler.
+
+    python3 tests/gpu/norm.py FOLDER [--check] [--bench] [--json FILE]
+
+FOLDER holds cubins and `kernels.json`, a list of
+
+    {"file": "a.cubin", "entry": "name", "op": "rmsnorm" | "fused_add_rmsnorm", "dtype": "bf16" | "f16" | "f32",
+     "tactic": {"block": 256, "rows": 8, "vec": 16, "peel": 0}}
+
+kernels/norm/TACTICS.md says what a tactic means.
+
+--check runs every kernel over rows x hidden x layouts against a float64 reference: 16-bit outputs within one unit in
+the last place, f32 within 1e-6 + 1e-5 |ref|, residuals bit for bit, everything outside the rows untouched.
+
+--bench times every kernel that is legal for a shape beside torch.neg(out=) moving the same bytes and
+torch.nn.functional.rms_norm. A time is the median over replays of a CUDA graph of n launches that rotate over
+distinct buffers, at least three sets; where all sets together fit in L2, the cache is flushed before every replay.
+"""
+
+import argparse
+import ctypes
+import json
+import math
+import pathlib
+import statistics
+import sys
+
+import torch
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+EPS = 1e-6
+
+
+class Params(ctypes.Structure):
+    """Both parameter structs of kernels/norm have this layout: three pointers, two strides, rows, hidden, eps, bias."""
+
+    _fields_ = [("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("c", ctypes.c_void_p), ("stride0", ctypes.c_int64),
+                ("stride1", ctypes.c_int64), ("rows", ctypes.c_int64), ("hidden", ctypes.c_int32),
+                ("eps", ctypes.c_float), ("weight_bias", ctypes.c_float)]
+
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+
+def cu(code):
+    if code:
+        name = ctypes.c_char_p()
+        driver.cuGetErrorString(code, ctypes.byref(name))
+        raise RuntimeError(f"CUDA driver: {name.value.decode()}")
+
+
+class Kernel:
+    def __init__(self, folder, row):
+        self.op, self.dtype, self.name = row["op"], row["dtype"], row["entry"]
+        self.block, self.rows, self.vec, self.peel = (row["tactic"][k] for k in ("block", "rows", "vec", "peel"))
+        module, self.fn, n = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+        cu(driver.cuModuleLoadData(ctypes.byref(module), (folder / row["file"]).read_bytes()))
+        cu(driver.cuModuleGetFunction(ctypes.byref(self.fn), module, row["entry"].encode()))
+        cu(driver.cuFuncGetAttribute(ctypes.byref(n), 4, self.fn))  # CU_FUNC_ATTRIBUTE_NUM_REGS
+        self.registers = n.value
+
+    def legal(self, first, second, weight):
+        size = first.element_size()
+        strides = first.stride(0) * size, second.stride(0) * size
+        pointers = first.data_ptr(), second.data_ptr()
+        if self.peel:
+            return (pointers[0] - pointers[1]) % self.vec == 0 and (strides[0] - strides[1]) % self.vec == 0
+        return all(v % self.vec == 0 for v in (*pointers, *strides, weight.data_ptr(), first.shape[1] * size))
+
+    def threads(self, hidden):
+        """A row that has a block for itself gets as many warps as keep it in registers."""
+        if self.rows > 1:
+            return self.block
+        vectors = math.ceil(hidden * torch.empty(0, dtype=DTYPES[self.dtype]).element_size() / self.vec)
+        return min(self.block, 32 * math.ceil(vectors / self.held / 32))
+
+    @property
+    def held(self):
+        return 8 if self.vec < 16 else 2 if self.block == 1024 else 4
+
+    def launch(self, first, second, weight, bias=0.0, blocks=None, threads=None):
+        """rmsnorm: first = x, second = out. fused_add_rmsnorm: first = x, second = residual."""
+        rows, hidden = first.shape
+        a, b = first.data_ptr(), second.data_ptr()
+        order = (a, weight.data_ptr(), b) if self.op == "rmsnorm" else (a, b, weight.data_ptr())
+        p = Params(*order, first.stride(0), second.stride(0), rows, hidden, EPS, bias)
+        args = (ctypes.c_void_p * 1)(ctypes.addressof(p))
+        blocks = blocks or math.ceil(rows / self.rows)
+        threads = threads or self.threads(hidden)
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        cu(driver.cuLaunchKernel(self.fn, blocks, 1, 1, threads, 1, 1, 0, stream, args, None))
+
+
+# ---- correctness ----------------------------------------------------------------------------------------------------
+
+def ordered(t):
+    """16-bit floats as integers in the order of their values."""
+    i = t.contiguous().view(torch.int16).int()
+    return torch.where(i < 0, -(i & 0x7FFF), i)
+
+
+def error(got, want):
+    """In units of what is allowed. The references hold no NaN, so a NaN is an infinite error."""
+    if torch.isnan(got).any():
+        return math.inf
+    if got.dtype == torch.float32:
+        return ((got.double() - want).abs() / (1e-6 + 1e-5 * want.abs())).max().item()
+    return float((ordered(got) - ordered(want.to(got.dtype))).abs().max().item())
+
+
+class Padded:
+    """A strided matrix in an allocation that is poison everywhere else."""
+
+    def __init__(self, rows, hidden, pad, offset, dtype, fill=None):
+        self.all = torch.full((64 + offset + rows * (hidden + pad) + 64,), -77.0, dtype=dtype, device="cuda")
+        self.view = self.all.as_strided((rows, hidden), (hidden + pad, 1), 64 + offset)
+        if fill is not None:
+            self.view.copy_(fill)
+
+    def clean(self):
+        rest = self.all.clone()
+        rest.as_strided(self.view.shape, self.view.stride(), self.view.storage_offset()).fill_(-77.0)
+        return bool((rest == -77.0).all())
+
+
+def check(kernel, rows, hidden, pads, offset, scale, bias, in_place, blocks):
+    """The error in units of the tolerance, or None where the tactic is not legal."""
+    dtype = DTYPES[kernel.dtype]
+    x0 = (torch.randn(rows, hidden, device="cuda") * scale).to(dtype)
+    x = Padded(rows, hidden, pads[0], offset, dtype, x0)
+    w = Padded(1, hidden, 0, offset, dtype, torch.randn(1, hidden, device="cuda"))
+    fused = kernel.op == "fused_add_rmsnorm"
+    r0 = (torch.randn(rows, hidden, device="cuda") * scale).to(dtype)
+    y = Padded(rows, hidden, pads[1], offset, dtype, r0 if fused else None)
+    if not kernel.legal(x.view, y.view, w.view):
+        return None
+    second = x.view if in_place and not fused else y.view
+    kernel.launch(x.view, second, w.view, bias, blocks)
+    torch.cuda.synchronize()
+    s = x0.float() + r0.float() if fused else x0.float()
+    v = s.double()
+    want = v / torch.sqrt(v.square().mean(-1, keepdim=True) + EPS) * (w.view.double() + bias)
+    result = error(x.view if fused else second, want)
+    if fused and not torch.equal(y.view, s.to(dtype)):
+        raise AssertionError(f"{kernel.name} [{rows},{hidden}]: the residual is not the rounded sum")
+    if not (x.clean() and y.clean() and w.clean()):
+        raise AssertionError(f"{kernel.name} [{rows},{hidden}] pads {pads} offset {offset}: wrote outside the rows")
+    if not fused and second is not x.view and not torch.equal(x.view, x0):
+        raise AssertionError(f"{kernel.name} [{rows},{hidden}]: changed its input")
+    return result
+
+
+def check_all(kernels):
+    shapes = [(r, h) for r in (1, 19, 99, 989) for h in (1, 7, 111, 500, 1024, 3072, 3584, 4096, 8192, 16384)]
+    shapes += [(3, 65536), (2, 65535)]
+    failed = 0
+    for k in kernels:
+        worst, n = 0.0, 0
+        for i, (rows, hidden) in enumerate(shapes):
+            full = math.ceil(rows / k.rows)
+            for pads, offset, scale, bias, in_place, blocks in (
+                    ((0, 0), 0, 1.0, 0.0, False, full), ((16, 24), 0, 20.0, 1.0, True, max(1, full // 3)),
+                    ((3, 3), 1, 3.0, 0.0, False, full), ((3, 6), 5, 0.05, 0.0, False, full)):
+                e = check(k, rows, hidden, pads, offset, scale, bias, in_place, blocks)
+                if e is not None:
+                    worst, n = max(worst, e), n + 1
+        k.error, k.cases = worst, n
+        ok = n > 0 and worst <= 1
+        failed += not ok
+        print(f"{'ok  ' if ok else 'FAIL'} {k.name}: {n} cases, worst error {worst:.3g} of the tolerance", flush=True)
+    return failed
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+class Timer:
+    def __init__(self):
+        self.flush = torch.empty(512 << 20, dtype=torch.int8, device="cuda")
+        self.l2 = torch.cuda.get_device_properties(0).L2_cache_size
+
+    def __call__(self, launches, footprint, replays=15):
+        """Median and relative spread (10th to 90th percentile) in microseconds per launch."""
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            launches[0]()
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph):
+            for f in launches:
+                f()
+        cold = footprint < 3 * self.l2
+        times = []
+        for i in range(replays + 2):
+            if cold:
+                self.flush.fill_(i)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            if i >= 2:
+                times.append(start.elapsed_time(end) * 1e3 / len(launches))
+        times.sort()
+        median = statistics.median(times)
+        return median, (times[len(times) * 9 // 10] - times[len(times) // 10]) / median
+
+
+class Shape:
+    """Buffers of one [rows, hidden] and dtype, for both operations and the baselines."""
+
+    def __init__(self, rows, hidden, dtype, fused):
+        self.rows, self.hidden, self.dtype, self.fused = rows, hidden, dtype, fused
+        t = DTYPES[dtype]
+        one = rows * hidden * torch.empty(0, dtype=t).element_size()
+        self.bytes = one * (4 if fused else 2)
+        # Enough launches for the graph's own cost not to show: at least 3 sets, and up to 32 where they are small.
+        self.sets = max(3, min(32, (512 << 20) // (2 * one)))
+        self.n = max(6, self.sets)
+        self.footprint = self.sets * 2 * one
+        make = lambda: [torch.randn(rows, hidden, device="cuda").to(t) for _ in range(self.sets)]
+        self.a, self.b = make(), make()
+        self.w = torch.randn(hidden, device="cuda").to(t)
+
+    def rotate(self, f):
+        return [lambda i=i % self.sets: f(self.a[i], self.b[i]) for i in range(self.n)]
+
+    def refill(self):
+        # Repeated in-place addition would drift to infinity.
+        for a, b in zip(self.a, self.b):
+            a.normal_()
+            b.normal_()
+
+    def baselines(self, timer):
+        if self.fused:
+            neg = lambda a, b: (torch.neg(a, out=b), torch.neg(b, out=a))
+            norm = lambda a, b: (b.add_(a), torch.nn.functional.rms_norm(b, (self.hidden,), self.w, EPS))
+        else:
+            neg = lambda a, b: torch.neg(a, out=b)
+            norm = lambda a, b: torch.nn.functional.rms_norm(a, (self.hidden,), self.w, EPS)
+        self.refill()
+        neg_time = timer(self.rotate(neg), self.footprint)
+        self.refill()
+        return neg_time, timer(self.rotate(norm), self.footprint)
+
+
+SHAPES = [(16384, 8192, "bf16"), (4096, 4096, "bf16"), (64, 8192, "bf16"), (1, 4096, "bf16"), (1048576, 128, "bf16"),
+          (131072, 1024, "bf16"), (4096, 16384, "bf16"), (4096, 4097, "bf16"), (16384, 111, "bf16"),
+          (16384, 8192, "f16"), (8192, 8192, "f32")]
+
+
+def bench(kernels):
+    timer, rows = Timer(), []
+    for fused in (False, True):
+        op = "fused_add_rmsnorm" if fused else "rmsnorm"
+        for r, h, dtype in SHAPES:
+            shape = Shape(r, h, dtype, fused)
+            neg, norm = shape.baselines(timer)
+            for k in kernels:
+                if k.op != op or k.dtype != dtype or not k.legal(shape.a[0], shape.b[0], shape.w):
+                    continue
+                shape.refill()
+                us, spread = timer(shape.rotate(lambda a, b: k.launch(a, b, shape.w)), shape.footprint)
+                rows.append({"op": op, "rows": r, "hidden": h, "dtype": dtype, "entry": k.name, "us": us,
+                             "spread": spread, "tb_s": shape.bytes / us / 1e6, "neg_us": neg[0], "neg_spread": neg[1],
+                             "share": neg[0] / us, "torch_us": norm[0], "n": shape.n, "registers": k.registers})
+            del shape
+            torch.cuda.empty_cache()
+    for row in sorted(rows, key=lambda x: (x["op"], x["dtype"], x["rows"], x["hidden"], x["us"])):
+        print(f"{row['op']:18} [{row['rows']},{row['hidden']}] {row['entry']:40} {row['us']:9.2f} us +-{row['spread']:.1%}"
+              f" {row['tb_s']:.2f} TB/s, neg {row['neg_us']:.2f} us: {row['share']:.3f}, torch {row['torch_us']:.2f} us")
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path, help="where to write the figures")
+    a = parser.parse_args()
+    torch.manual_seed(0)
+    torch.zeros(1, device="cuda")  # makes the context that the cubins are loaded into
+    version = ctypes.c_int()
+    cu(driver.cuDriverGetVersion(ctypes.byref(version)))
+    print(f"{torch.cuda.get_device_name()}, driver API {version.value}, torch {torch.__version__}")
+    kernels = [Kernel(a.folder, row) for row in json.loads((a.folder / "kernels.json").read_text())]
+    failed = check_all(kernels) if a.check else 0
+    figures = bench(kernels) if a.bench and not failed else []
+    if a.json:
+        a.json.write_text(json.dumps(figures, indent=1))
+    return failed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
