@@ -8,6 +8,7 @@ mod checkout;
 mod cmd;
 mod output;
 mod select;
+mod text;
 
 use clap::{Parser, Subcommand};
 use output::{Failure, Output};

@@ -10,17 +10,26 @@ use std::process::ExitCode;
 pub(crate) struct Failure {
     /// What went wrong, all of it.
     pub(crate) reports: Vec<Report>,
+    /// Whether standard output has the result already: then no second JSON document follows.
+    shown: bool,
+}
+
+impl Failure {
+    /// The result was shown, and it is that something does not hold. Without reports the exit status is 1.
+    pub(crate) fn shown(reports: Vec<Report>) -> Self {
+        Self { reports, shown: true }
+    }
 }
 
 impl From<Report> for Failure {
     fn from(report: Report) -> Self {
-        Self { reports: vec![report] }
+        vec![report].into()
     }
 }
 
 impl From<Vec<Report>> for Failure {
     fn from(reports: Vec<Report>) -> Self {
-        Self { reports }
+        Self { reports, shown: false }
     }
 }
 
@@ -66,7 +75,7 @@ impl Output {
         for report in &failure.reports {
             eprintln!("{report}");
         }
-        if self.json {
+        if self.json && !failure.shown {
             let json = |r: &Report| {
                 let details = r.details.iter().map(|(l, t)| (l.as_str(), t.as_str())).collect();
                 serde_json::to_value(Json {

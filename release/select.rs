@@ -1,8 +1,79 @@
-//! Arguments that several commands share.
+//! Arguments that several commands share: an op, `name=value` texts, targets and bundles.
 
+use crate::output::Failure;
+use parbake::{Error, Goal, Library, OpId, Place, driver};
+use parbake_model::Target;
+use parbake_model::identity::Spec;
+use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::target::known_targets;
 use std::path::PathBuf;
+
+/// One spec on one target.
+#[derive(clap::Args)]
+pub(crate) struct Select {
+    /// The op, as in `rmsnorm` or `norm/rmsnorm`
+    #[arg(value_name = "OP")]
+    op: String,
+    /// A value for each axis, as in `dtype=bf16`; tactics that are not named take their default
+    #[arg(value_name = "NAME=VALUE")]
+    values: Vec<String>,
+    /// An architecture such as `90a`, `host`, or `auto`: the first GPU of this machine, else the host
+    #[arg(long, value_name = "TARGET", default_value = "auto")]
+    target: String,
+    /// A bundle to look in before those of PARBAKE_BUNDLES; may be repeated
+    #[arg(long = "bundle", value_name = "FILE")]
+    bundles: Vec<PathBuf>,
+}
+
+/// What was selected, and the library it was selected from.
+pub(crate) struct Selected {
+    pub(crate) library: Library,
+    pub(crate) op: OpId,
+    pub(crate) spec: Spec,
+    pub(crate) goal: Goal,
+}
+
+impl Select {
+    /// Opens the library and looks all of it up. No device is touched unless the target is `auto`.
+    pub(crate) fn open(&self, config: Config) -> Result<Selected, Failure> {
+        let target = target(&self.target)?;
+        let library = Library::open(with_bundles(config, &self.bundles)?)?;
+        let op = library.op(&self.op)?;
+        let values = values(library.definition(op), &self.values)?;
+        let goal = match target {
+            Some(Target::Host) => Goal::Host,
+            Some(target) => Goal::Target(target),
+            None if driver::ready().is_some_and(|r| !r.devices.is_empty()) => library.goal(Place::Cuda(0))?,
+            None => Goal::Host,
+        };
+        let spec = library.spec(op, &values, goal.target())?;
+        Ok(Selected { library, op, spec, goal })
+    }
+}
+
+/// `auto` is none.
+fn target(text: &str) -> Result<Option<Target>, Report> {
+    if text == "auto" {
+        return Ok(None);
+    }
+    let report = |e| Error::Target(e).report().with("expected", "--target auto, host, or an architecture such as 90a");
+    text.parse().map(Some).map_err(report)
+}
+
+/// A list of architectures from an option, else from a setting.
+pub(crate) fn targets(option: Option<&str>, setting: Option<&Vec<Target>>) -> Result<Vec<Target>, Report> {
+    match (option, setting) {
+        (Some(text), _) => Target::parse_list(text)
+            .map_err(|e| Error::Target(e).report().with("expected", "--arch with a list such as 80,90a")),
+        (None, Some(targets)) => Ok(targets.clone()),
+        (None, None) => Err(Report::new("PB-1116", Class::Usage, "a bake is for an explicit list of architectures")
+            .with("expected", "--arch 80,90a or PARBAKE_ARCHS=80,90a")
+            .with("got", "neither")
+            .help(format!("known are {}, and host", known_targets()))),
+    }
+}
 
 /// Splits `name=value` texts.
 pub(crate) fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Report> {
@@ -15,6 +86,30 @@ pub(crate) fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Report> {
         })
     };
     texts.iter().map(split).collect()
+}
+
+/// Splits `name=value` texts of an op, each name at most once. Names and values are judged later.
+fn values(op: &Op, texts: &[String]) -> Result<Vec<(String, String)>, Report> {
+    let found = pairs(texts).map_err(|report| {
+        let of = |text: &str| op.axes.iter().find(|a| a.values.iter().any(|v| v.value == text));
+        match texts.iter().find_map(|text| Some((text, of(text)?))) {
+            Some((text, axis)) => report.help(format!("did you mean `{}={text}`?", axis.name)),
+            None => report.help(format!("`parbake ops {}` shows axes and tactics", op.name)),
+        }
+    })?;
+    for (i, (name, value)) in found.iter().enumerate() {
+        if let Some((_, first)) = found[..i].iter().find(|(n, _)| n == name) {
+            return Err(Report::new("PB-3101", Class::Usage, format!("`{name}` is given twice"))
+                .with("got", format!("{name}={first} and {name}={value}")));
+        }
+    }
+    Ok(found)
+}
+
+/// The first value of each axis, as one would type it.
+pub(crate) fn example(op: &Op) -> String {
+    let words = op.axes.iter().map(|a| format!("{}={}", a.name, a.values[0].value));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Puts bundles named on the command line before those of the settings.

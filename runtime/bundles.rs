@@ -2,7 +2,7 @@
 
 use crate::decision::Decision;
 use crate::error::Error;
-use parbake_model::bundle::{Bundle, BundleError, Entry, Part};
+use parbake_model::bundle::{Bundle, BundleError, Details, Entry, Part};
 use parbake_model::target::Arch;
 use parbake_model::verdict::{self, Image};
 use parbake_model::{Digest, LAUNCH_ABI, Toolkit, VERSION};
@@ -40,7 +40,7 @@ impl OpenBundle {
     /// The clear error before any look-up: same caret range of versions, same launch ABI.
     fn admit(name: String, path: PathBuf, bundle: Bundle) -> Result<Self, Error> {
         let details = bundle.details().map_err(|source| Error::Bundle { path: path.clone(), source })?;
-        if details.launch_abi != LAUNCH_ABI || !compatible(&details.library, VERSION) {
+        if !fits(details) {
             return Err(Error::BundleVersion {
                 path,
                 bundle: format!("made by version {}, launch ABI {}", details.library, details.launch_abi),
@@ -91,6 +91,11 @@ impl OpenBundle {
     pub(crate) fn image(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
         self.bundle.image(entry).map_err(|source| Error::Bundle { path: self.path.clone(), source })
     }
+}
+
+/// Whether a bundle with these details may be used by this library at all.
+pub(crate) fn fits(details: &Details) -> bool {
+    details.launch_abi == LAUNCH_ABI && compatible(&details.library, VERSION)
 }
 
 /// Whether two versions are in one caret range, in either direction.

@@ -19,6 +19,7 @@
 
 pub mod binding;
 mod bundles;
+pub mod capability;
 pub mod check;
 mod code;
 pub mod decision;

@@ -176,6 +176,23 @@ impl Library {
     pub fn bundles(&self) -> impl Iterator<Item = &str> {
         self.bundles.iter().map(|b| b.name.as_str())
     }
+    /// Whether a bundle with these details may be used by this library at all: same caret range of versions, same
+    /// launch ABI. Its images are judged one by one, by their source keys.
+    #[must_use]
+    pub fn accepts(details: &parbake_model::bundle::Details) -> bool {
+        crate::bundles::fits(details)
+    }
+    /// The toolchain that a look-up for a goal would compile with.
+    ///
+    /// # Errors
+    /// A report that says where it was searched, and what to install.
+    #[cfg(feature = "jit")]
+    pub fn toolchain_for(
+        &self,
+        goal: Goal,
+    ) -> Result<Arc<dyn parbake_codegen::toolchain::Toolchain>, parbake_model::Report> {
+        self.jit.toolchain(self, goal.target(), goal.driver(), None)
+    }
     /// All ops, sorted by family and name.
     pub fn ops(&self) -> impl Iterator<Item = (OpId, &Op)> {
         self.ops.iter().enumerate().map(|(i, o)| (OpId(i as u16), &o.op))

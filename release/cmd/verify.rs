@@ -1,12 +1,161 @@
-//! `parbake verify`.
+//! `parbake verify`: whether bundles are whole, fit this library, and were made from its sources.
 
+use super::inspect;
 use crate::output::{Failure, Output};
+use crate::text;
+use parbake::Library;
+use parbake_model::bundle::{Bundle, Summary};
+use parbake_model::report::Report;
 use parbake_model::settings::Config;
+use parbake_model::{Digest, LAUNCH_ABI, VERSION, space};
+use serde::Serialize;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
-/// To be written.
+/// Checks every byte and every image of bundles, and says whether this library can use them.
+///
+/// Ends with status 1 if anything is damaged; all of it is listed.
+///
+///   parbake verify norm.pbk
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Bundles
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
 
-pub(crate) fn run(_: Args, _: Config, _: Output) -> Result<(), Failure> {
-    Ok(())
+#[derive(Serialize)]
+struct Violation {
+    code: &'static str,
+    error: String,
+    caused_by: Vec<String>,
+}
+
+/// How a bundle stands to this library.
+#[derive(Serialize)]
+struct Fit {
+    library: String,
+    launch_abi: u32,
+    /// Whether this library may use it at all.
+    accepted: bool,
+    /// Specs made from the sources that this library has now; none if those cannot be read.
+    current: Option<usize>,
+    /// Specs made from other sources: they are never used.
+    stale: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Checked {
+    file: String,
+    ok: bool,
+    violations: Vec<Violation>,
+    summary: Option<Summary>,
+    fit: Option<Fit>,
+}
+
+pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
+    config.bundles.clear();
+    // Without readable sources the bytes can still be checked.
+    let keys = Library::open(config).ok().and_then(|library| keys(&library));
+    let checked: Vec<Checked> = args.files.iter().map(|file| check(file, keys.as_ref())).collect();
+    out.show(&serde_json::json!({ "bundles": checked }), || checked.iter().map(describe).collect());
+    if checked.iter().all(|c| c.ok) { Ok(()) } else { Err(Failure::shown(Vec::new())) }
+}
+
+/// The source keys of every spec that this library has.
+fn keys(library: &Library) -> Option<HashSet<Digest>> {
+    let mut keys = HashSet::new();
+    for (id, op) in library.ops() {
+        let sources = library.sources_digest(id).ok()?;
+        keys.extend(space::specs(op).map(|(spec, _)| spec.source_key(op, sources).digest));
+    }
+    Some(keys)
+}
+
+fn check(path: &Path, keys: Option<&HashSet<Digest>>) -> Checked {
+    let file = path.display().to_string();
+    let bundle = match inspect::open(path) {
+        Ok(bundle) => bundle,
+        Err(report) => return Checked { file, ok: false, violations: vec![report.into()], summary: None, fit: None },
+    };
+    match bundle.verify() {
+        Ok(summary) => {
+            let fit = fit(&bundle, keys);
+            Checked { file, ok: true, violations: Vec::new(), summary: Some(summary), fit }
+        }
+        Err(errors) => {
+            let violation = |e: &parbake_model::bundle::BundleError| Violation {
+                code: e.code(),
+                error: e.to_string(),
+                caused_by: causes(e),
+            };
+            let violations = errors.iter().map(violation).collect();
+            Checked { file, ok: false, violations, summary: None, fit: None }
+        }
+    }
+}
+
+impl From<Report> for Violation {
+    fn from(report: Report) -> Self {
+        Self { code: report.code, error: report.what, caused_by: report.causes }
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(error.source(), |e| e.source()).map(ToString::to_string).collect()
+}
+
+fn fit(bundle: &Bundle, keys: Option<&HashSet<Digest>>) -> Option<Fit> {
+    let details = bundle.details().ok()?;
+    let current = keys.map(|keys| details.specs.iter().filter(|s| keys.contains(&s.source_key)).count());
+    Some(Fit {
+        library: details.library.clone(),
+        launch_abi: details.launch_abi,
+        accepted: Library::accepts(details),
+        current,
+        stale: current.map(|n| details.specs.len() - n),
+    })
+}
+
+fn describe(checked: &Checked) -> String {
+    let mut text = String::new();
+    match &checked.summary {
+        Some(s) => {
+            let size = text::bytes(s.bytes);
+            let targets = text::list(&s.targets);
+            let (images, specs) = (text::count(s.images, "image"), text::count(s.specs, "spec"));
+            text += &format!("ok       {}: {images} of {specs} for {targets}, {size}\n", checked.file);
+        }
+        None => {
+            let violations = text::count(checked.violations.len(), "violation");
+            text += &format!("damaged  {}: {violations}\n", checked.file);
+        }
+    }
+    for violation in &checked.violations {
+        text += &format!("         {}: {}\n", violation.code, violation.error);
+        for cause in &violation.caused_by {
+            text += &format!("           caused by: {cause}\n");
+        }
+    }
+    if let Some(fit) = &checked.fit {
+        text += &format!("         {}\n", fit_text(fit));
+    }
+    text
+}
+
+fn fit_text(fit: &Fit) -> String {
+    if !fit.accepted {
+        return format!(
+            "does not fit: it was made by version {} with launch ABI {}, this library is {VERSION} with {LAUNCH_ABI}",
+            fit.library, fit.launch_abi
+        );
+    }
+    match (fit.current, fit.stale) {
+        (Some(_), Some(0)) => "fits this library, and every spec is of the present sources".to_owned(),
+        (Some(0), Some(_)) => "fits this library, but no spec is of the present sources: build it again".to_owned(),
+        (Some(current), Some(stale)) => {
+            format!("fits this library; {current} specs are of the present sources, {stale} are stale and not used")
+        }
+        _ => "fits this library; the present sources cannot be read, so nothing is said of them".to_owned(),
+    }
 }

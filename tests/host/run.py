@@ -44,9 +44,9 @@ ENV = dict(os.environ, ASAN_OPTIONS="detect_leaks=0:color=never",
 
 CPP = {"bf16": "pb::bf16", "f16": "pb::f16", "f32": "float"}
 # The tactics of kernels/norm: (block, rows, vec, peel). A vec of 0 stands for one element.
-TACTICS = [(256, 64, 16, 0), (256, 32, 16, 0), (256, 16, 16, 0), (512, 1, 16, 0), (1024, 1, 16, 0),
-           (256, 16, 16, 1), (512, 1, 16, 1), (256, 16, 0, 0), (512, 1, 0, 0)]
-FEW_TACTICS = [(256, 16, 16, 0), (512, 1, 16, 0), (512, 1, 16, 1), (256, 16, 0, 0)]
+TACTICS = [(128, 32, 16, 0), (128, 16, 16, 0), (128, 8, 16, 0), (512, 1, 16, 0), (1024, 1, 16, 0),
+           (128, 8, 16, 1), (512, 1, 16, 1), (128, 8, 0, 0), (512, 1, 0, 0)]
+FEW_TACTICS = [(128, 8, 16, 0), (512, 1, 16, 0), (512, 1, 16, 1), (128, 8, 0, 0)]
 OPS = ["rmsnorm", "fused_add_rmsnorm"]
 
 
@@ -255,36 +255,32 @@ VEC = "include/parbake/vec.cuh"
 # (what, file, text, replacement); the text occurs once.
 MUTANTS = [
     ("no barrier in block_sum", BLOCK, "    __syncthreads();\n", ""),
-    ("one array of partial sums", NORM, "slots + (turn & 1) * 32", "slots"),
-    ("the turn is not counted", RMS, ", turn++", ""),
     ("sum over half the lanes", WARP, "m = kLanes / 2", "m = kLanes / 4"),
     ("absent warps are summed", BLOCK, "lane_id() < blockDim.x / 32 ? slots[lane_id()] : 0.f", "slots[lane_id()]"),
     ("the last warp is left out", BLOCK, "lane_id() < blockDim.x / 32 ?", "lane_id() + 1 < blockDim.x / 32 ?"),
-    ("threads without a row leave the loop", RMS, "const Tile tile(x,",
-     "if (row >= p.rows) break;\n        const Tile tile(x,"),
+    ("threads without a row leave", RMS, "    const Tile tile(x,", "    if (row >= p.rows) return;\n    const Tile tile(x,"),
     ("rows not bounded", RMS, "row < p.rows ? p.hidden : 0", "p.hidden"),
-    ("one row for all", RMS, "first = (i64)blockIdx.x * kRows", "first = (i64)(blockIdx.x / 2) * kRows"),
+    ("one row for all", RMS, "(i64)blockIdx.x * kRows", "(i64)(blockIdx.x / 2) * kRows"),
     ("columns not bounded on the way in", NORM, "column(i) < end ? ld<kVec>(row + column(i)) : words<kVec>{}",
      "ld<kVec>(row + column(i))"),
     ("columns not bounded on the way out", RMS, "if (c >= tile.end) break;\n", ""),
-    ("columns beyond the registers not summed", RMS, "            sum = sum_of_squares(v, sum);\n        }\n        if (kPeel",
-     "        }\n        if (kPeel"),
+    ("columns beyond the registers not summed", RMS, "        sum = sum_of_squares(v, sum);\n    }\n    if (kPeel", "    }\n    if (kPeel"),
     ("one access too many in registers", NORM, "return lead + (i * threads() + thread()) * kLane",
      "return lead + (i * (threads() - 1) + thread()) * kLane"),
     ("peel: lead counts bytes", NORM, "(kVec - 1)) / (int)sizeof(T)", "(kVec - 1))"),
     ("peel: no head", NORM, "edge = thread() < lead ? thread() : end + thread() - lead", "edge = end + thread()"),
-    ("peel: edges not summed", RMS, "            sum = sum_of_squares(edge, sum);\n", ""),
+    ("peel: edges not summed", RMS, "        sum = sum_of_squares(edge, sum);\n", ""),
     ("peel: weights taken for aligned", NORM, "return gather_nc<kVec>(ptr);", "return ld_nc<kVec>(ptr);"),
     ("gather: halves swapped", VEC, "r.w[i] = ld_nc<2>(ptr + 2 * i PB_PASS_AT).w[0] |",
      "r.w[i] = ld_nc<2>(ptr + 2 * i + 1 PB_PASS_AT).w[0] |"),
     ("eps left out", RMS, " * inv_hidden + p.eps", " * inv_hidden"),
     ("weight bias left out", NORM, "(w[j] + bias)", "(w[j] + 0.f * bias)"),
     ("output stride confused", RMS, "row * p.out_stride", "row * p.x_stride"),
-    ("norm of the rounded sum", ADD, "            sum = sum_of_squares(s[i], sum);",
-     "            unpack<T, kVec>(pack<T, kVec>(s[i]), s[i]);\n            sum = sum_of_squares(s[i], sum);"),
-    ("residual stored before it is read again", ADD, "            sum = sum_of_squares(t, sum);\n",
-     "            sum = sum_of_squares(t, sum);\n            st<kVec>(residual + c, pack<T, kVec>(t));\n"),
-    ("residual not stored beyond the registers", ADD, "            st<kVec>(residual + c, pack<T, kVec>(t));\n", ""),
+    ("norm of the rounded sum", ADD, "        sum = sum_of_squares(s[i], sum);",
+     "        unpack<T, kVec>(pack<T, kVec>(s[i]), s[i]);\n        sum = sum_of_squares(s[i], sum);"),
+    ("residual stored before it is read again", ADD, "        sum = sum_of_squares(t, sum);\n",
+     "        sum = sum_of_squares(t, sum);\n        st<kVec>(residual + c, pack<T, kVec>(t));\n"),
+    ("residual not stored beyond the registers", ADD, "        st<kVec>(residual + c, pack<T, kVec>(t));\n", ""),
     ("norm of x alone", ADD, "s[j] += v[j]", "s[j] += 0.f * v[j]"),
 ]
 
