@@ -77,16 +77,7 @@ pub(crate) struct Bake<'a> {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let targets = match (&args.arch, &config.archs) {
-        (Some(list), _) => Target::parse_list(list).map_err(parbake::Error::from)?,
-        (None, Some(targets)) => targets.clone(),
-        (None, None) => {
-            return Err(Report::new("PB-1116", Class::Usage, "a bake is for an explicit list of architectures")
-                .with("expected", "--arch 80,90a or PARBAKE_ARCHS=80,90a")
-                .with("got", "neither")
-                .into());
-        }
-    };
+    let targets = select::targets(args.arch.as_deref(), config.archs.as_ref())?;
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.jobs = args.jobs.map_or(config.jobs, usize::from);
