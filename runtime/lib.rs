@@ -22,6 +22,7 @@ mod bundles;
 pub mod capability;
 pub mod check;
 mod code;
+pub mod context;
 pub mod decision;
 pub mod driver;
 mod embedded;

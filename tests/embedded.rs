@@ -33,6 +33,7 @@ fn the_embedded_bundle_serves_without_a_kernel_folder() {
 fn embedded_sources_are_compiled_on_demand() {
     let world = World::new();
     let library = alone(&world, true);
-    let outcome = norm(&library, "rmsnorm", "bf16", 3, 1000).run(&library, library.op("rmsnorm").unwrap(), Place::Host).unwrap();
+    let outcome =
+        norm(&library, "rmsnorm", "bf16", 3, 1000).run(&library, library.op("rmsnorm").unwrap(), Place::Host).unwrap();
     assert!(outcome.ok && outcome.from == Origin::Jit, "{outcome:?}");
 }

@@ -25,7 +25,7 @@ use std::time::Instant;
 ///   parbake build --arch 80,90a,100f,120f --op 'norm/*' -o norm.pbk
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Targets, as in `80,90a,100f`; `host` adds shared objects for the host target [default: PARBAKE_ARCHS]
+    /// Targets, as in `80,90a,100f`; `host` adds shared objects for the host target [default: PARBAKE_ARCHS and the GPUs here]
     #[arg(long, value_name = "LIST")]
     arch: Option<String>,
     /// Ops to bake, by `op` or `family/op`; `*` and `?` are wildcards
@@ -77,7 +77,7 @@ pub(crate) struct Bake<'a> {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let targets = select::targets(args.arch.as_deref(), config.archs.as_ref())?;
+    let targets = select::targets(args.arch.as_deref(), &config)?;
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.jobs = args.jobs.map_or(config.jobs, usize::from);
