@@ -39,7 +39,7 @@ pub(crate) fn select(call: &Checked<'_>, first: &str, second: &str, choices: &mu
     let narrow = [[ROWS_BLOCK, 8, element, 0], [ROW_BLOCK, 1, element, 0]];
     let best = match bytes {
         _ if !aligned && alike => peeled[usize::from(bytes > 1024)],
-        _ if !aligned => narrow[usize::from(hidden > 128)],
+        _ if !aligned => narrow[usize::from(hidden > 96)],
         ..=256 => vectors[0],
         257..=512 => vectors[1],
         513..=1024 => vectors[2],
