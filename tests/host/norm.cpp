@@ -96,7 +96,7 @@ struct Matrix {
     uintptr_t address() const { return (uintptr_t)(store.data() + offset * t->bytes); }
     bool aligned(unsigned bytes) const { return (address() | stride * t->bytes | cols * t->bytes) % bytes == 0; }
 };
-// What kernels/norm/TACTICS.md calls legal.
+// What kernels/norm/norm.rs calls legal.
 static bool legal(const Unit& u, const Matrix& x, const Matrix& y, const Matrix& w) {
     if (!u.peel) return x.aligned(u.vec) && y.aligned(u.vec) && w.aligned(u.vec);
     return (x.address() - y.address()) % u.vec == 0 && (x.stride - y.stride) * x.t->bytes % u.vec == 0;
