@@ -59,20 +59,27 @@ fn norms_are_right_on_a_gpu() {
 
 #[test]
 fn a_wrong_kernel_is_found() {
-    // Mutants of the kernel: each must be seen by the very comparison that the tests above rely on.
-    for (old, new) in [
-        ("* inv_hidden + p.eps", "* inv_hidden + 2.f * p.eps + 0.001f"),
-        ("sum = sum_of_squares(v, sum);", "sum = sum_of_squares(v, sum) * 1.02f;"),
-        ("const i64 row = first + Tile::group();", "const i64 row = (first + Tile::group()) / 2;"),
-    ] {
+    // Each must be seen by the very comparison that the tests above rely on.
+    let mutants = [
+        ("* inv_hidden + p.eps", "* inv_hidden + p.eps + 0.001f"),
+        ("c < tile.end; c += tile.step()", "c + 1 < tile.end - kLane; c += tile.step()"),
+        ("if (kPeel && tile.edge < tile.n)\n        st", "if (kPeel && tile.edge + 1 < tile.n)\n        st"),
+        ("const i64 row = (i64)blockIdx.x * kRows", "const i64 row = (i64)blockIdx.x * 1"),
+    ];
+    let shapes = [(3, 96, 0, 0), (40, 20, 0, 0), (2, 65536, 0, 0), (3, 111, 1, 1)];
+    for (old, new) in mutants {
         let world = World::with_own_kernels();
         let file = world.kernel_file("norm/rmsnorm/rmsnorm.cuh");
         let text = std::fs::read_to_string(&file).unwrap();
-        let mutant = if text.contains(old) { text.replacen(old, new, 1) } else { continue };
-        std::fs::write(&file, mutant).unwrap();
+        assert!(text.contains(old), "the kernel has changed: write another mutant for `{old}`");
+        std::fs::write(&file, text.replace(old, new)).unwrap();
         let library = world.library();
-        let outcome =
-            norm(&library, "rmsnorm", "f32", 4, 96).run(&library, library.op("rmsnorm").unwrap(), Place::Host).unwrap();
-        assert!(!outcome.ok, "mutant survived: {new}");
+        let found = shapes.iter().any(|&(rows, hidden, pad, offset)| {
+            let mut trial = norm(&library, "rmsnorm", "f32", rows, hidden);
+            (trial.pad, trial.offset) = (pad, offset);
+            let outcome = trial.run(&library, library.op("rmsnorm").unwrap(), Place::Host);
+            outcome.map_or(true, |o| !o.ok)
+        });
+        assert!(found, "mutant survived: {new}");
     }
 }

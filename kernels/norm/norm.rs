@@ -39,7 +39,7 @@ pub(crate) fn select(call: &Checked<'_>, first: &str, second: &str, choices: &mu
     let narrow = [[ROWS_BLOCK, 8, element, 0], [ROW_BLOCK, 1, element, 0]];
     let best = match bytes {
         _ if !aligned && alike => peeled[usize::from(bytes > 1024)],
-        _ if !aligned => narrow[usize::from(hidden > 128)],
+        _ if !aligned => narrow[usize::from(hidden > 96)],
         ..=256 => vectors[0],
         257..=512 => vectors[1],
         513..=1024 => vectors[2],
@@ -63,7 +63,7 @@ pub(crate) fn launch(params: Params, call: &Checked<'_>, tactic: &Tactic) -> Lau
         block
     } else {
         // Accesses of a thread whose values stay in registers, as in norm.cuh.
-        let held = if vec == VECTOR { 4 } else { 8 };
+        let held = if vec == VECTOR { 4 } else { 6 };
         let bytes = call.dim("hidden") as u32 * call.tensor("weight").dtype.bytes() as u32;
         block.min(bytes.div_ceil(vec).div_ceil(held).div_ceil(32) * 32)
     };

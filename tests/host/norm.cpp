@@ -13,11 +13,9 @@
 
 using namespace pb::host;
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr size_t kGuard = 0;  // the red zones of the heap do it, and see reads too
-#else
-constexpr size_t kGuard = 64;
-#endif
+// Poisoned elements around a matrix. Under ASan there are none: the red zones of the heap do it, and see reads too.
+extern "C" void __asan_init() __attribute__((weak));
+static const size_t kGuard = __asan_init ? 0 : 64;
 
 static uint64_t rng_state;
 static uint64_t draw() {
@@ -98,7 +96,7 @@ struct Matrix {
     uintptr_t address() const { return (uintptr_t)(store.data() + offset * t->bytes); }
     bool aligned(unsigned bytes) const { return (address() | stride * t->bytes | cols * t->bytes) % bytes == 0; }
 };
-// What kernels/norm/TACTICS.md calls legal.
+// What kernels/norm/norm.rs calls legal.
 static bool legal(const Unit& u, const Matrix& x, const Matrix& y, const Matrix& w) {
     if (!u.peel) return x.aligned(u.vec) && y.aligned(u.vec) && w.aligned(u.vec);
     return (x.address() - y.address()) % u.vec == 0 && (x.stride - y.stride) * x.t->bytes % u.vec == 0;
