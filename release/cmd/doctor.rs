@@ -9,6 +9,7 @@ use parbake_model::report::{Class, Report};
 use parbake_model::settings::{Config, SETTINGS, owned_privately};
 use parbake_model::{Target, Toolkit, VERSION};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -117,7 +118,8 @@ fn diagnose(config: &Config) -> Diagnosis {
 fn driver_findings() -> Vec<Finding> {
     match driver::driver() {
         Driver::Absent { searched } => {
-            let found = Finding::new("driver", Level::Warn, format!("none; tried {}", searched.join(", ")));
+            let names: BTreeSet<&String> = searched.iter().collect();
+            let found = Finding::new("driver", Level::Warn, format!("none; tried {}", text::list(names)));
             vec![found.help("install the NVIDIA driver to run on a GPU; `--target host` runs without one")]
         }
         Driver::Unusable { why } => {
