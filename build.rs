@@ -6,7 +6,7 @@ fn main() {
     #[cfg(feature = "embed-sources")]
     embed_sources();
     #[cfg(feature = "aot")]
-    bake();
+    embed_bundle();
 }
 
 #[cfg(feature = "embed-sources")]
@@ -44,8 +44,8 @@ fn embed_sources() {
 }
 
 #[cfg(feature = "aot")]
-fn bake() {
-    use parbake_bake::bake::{self, Request};
+fn embed_bundle() {
+    use parbake_bake::{Request, bake};
     use std::path::{Path, PathBuf};
     println!("cargo::rerun-if-env-changed=PARBAKE_AOT_ARCHS");
     println!("cargo::rerun-if-env-changed=PARBAKE_TOOLCHAINS");
@@ -53,7 +53,7 @@ fn bake() {
     println!("cargo::rerun-if-changed={}", root.join("kernels").display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("embedded.pbk");
     let request = Request::from_env(&root.join("kernels"));
-    match request.and_then(|request| bake::bake(&request)) {
+    match request.and_then(|request| bake(&request)) {
         Ok(bytes) => std::fs::write(out, bytes).expect("OUT_DIR can be written"),
         Err(report) => {
             // Cargo shows the last lines of a build script that fails.

@@ -53,7 +53,6 @@ pub fn unit(entry: &Entry, spec: &Spec, layouts: &Layouts) -> Result<String, Ren
         variable_end: "}$".into(),
         comment_start: "<#".into(),
         comment_end: "#>".into(),
-        ..Default::default()
     };
     tera.set_delimiters(delimiters).map_err(refuse)?;
     tera.add_raw_template(&template, &entry.sources.template).map_err(refuse)?;

@@ -16,26 +16,39 @@ pub struct pb_fused_add_rmsnorm_params {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of pb_fused_add_rmsnorm_params"][::core::mem::size_of::<pb_fused_add_rmsnorm_params>() - 64usize];
-    ["Alignment of pb_fused_add_rmsnorm_params"][::core::mem::align_of::<pb_fused_add_rmsnorm_params>() - 8usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::x"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, x) - 0usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::residual"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, residual) - 8usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::weight"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, weight) - 16usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::x_stride"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, x_stride) - 24usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::residual_stride"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, residual_stride) - 32usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::rows"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, rows) - 40usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::hidden"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, hidden) - 48usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::eps"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, eps) - 52usize];
-    ["Offset of field: pb_fused_add_rmsnorm_params::weight_bias"]
-        [::core::mem::offset_of!(pb_fused_add_rmsnorm_params, weight_bias) - 56usize];
+    [
+        "Size of pb_fused_add_rmsnorm_params",
+    ][::core::mem::size_of::<pb_fused_add_rmsnorm_params>() - 64usize];
+    [
+        "Alignment of pb_fused_add_rmsnorm_params",
+    ][::core::mem::align_of::<pb_fused_add_rmsnorm_params>() - 8usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::x",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, x) - 0usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::residual",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, residual) - 8usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::weight",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, weight) - 16usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::x_stride",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, x_stride) - 24usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::residual_stride",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, residual_stride) - 32usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::rows",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, rows) - 40usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::hidden",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, hidden) - 48usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::eps",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, eps) - 52usize];
+    [
+        "Offset of field: pb_fused_add_rmsnorm_params::weight_bias",
+    ][::core::mem::offset_of!(pb_fused_add_rmsnorm_params, weight_bias) - 56usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -53,16 +66,34 @@ pub struct pb_rmsnorm_params {
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of pb_rmsnorm_params"][::core::mem::size_of::<pb_rmsnorm_params>() - 64usize];
-    ["Alignment of pb_rmsnorm_params"][::core::mem::align_of::<pb_rmsnorm_params>() - 8usize];
-    ["Offset of field: pb_rmsnorm_params::x"][::core::mem::offset_of!(pb_rmsnorm_params, x) - 0usize];
-    ["Offset of field: pb_rmsnorm_params::weight"][::core::mem::offset_of!(pb_rmsnorm_params, weight) - 8usize];
-    ["Offset of field: pb_rmsnorm_params::out"][::core::mem::offset_of!(pb_rmsnorm_params, out) - 16usize];
-    ["Offset of field: pb_rmsnorm_params::x_stride"][::core::mem::offset_of!(pb_rmsnorm_params, x_stride) - 24usize];
-    ["Offset of field: pb_rmsnorm_params::out_stride"]
-        [::core::mem::offset_of!(pb_rmsnorm_params, out_stride) - 32usize];
-    ["Offset of field: pb_rmsnorm_params::rows"][::core::mem::offset_of!(pb_rmsnorm_params, rows) - 40usize];
-    ["Offset of field: pb_rmsnorm_params::hidden"][::core::mem::offset_of!(pb_rmsnorm_params, hidden) - 48usize];
-    ["Offset of field: pb_rmsnorm_params::eps"][::core::mem::offset_of!(pb_rmsnorm_params, eps) - 52usize];
-    ["Offset of field: pb_rmsnorm_params::weight_bias"]
-        [::core::mem::offset_of!(pb_rmsnorm_params, weight_bias) - 56usize];
+    [
+        "Alignment of pb_rmsnorm_params",
+    ][::core::mem::align_of::<pb_rmsnorm_params>() - 8usize];
+    [
+        "Offset of field: pb_rmsnorm_params::x",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, x) - 0usize];
+    [
+        "Offset of field: pb_rmsnorm_params::weight",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, weight) - 8usize];
+    [
+        "Offset of field: pb_rmsnorm_params::out",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, out) - 16usize];
+    [
+        "Offset of field: pb_rmsnorm_params::x_stride",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, x_stride) - 24usize];
+    [
+        "Offset of field: pb_rmsnorm_params::out_stride",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, out_stride) - 32usize];
+    [
+        "Offset of field: pb_rmsnorm_params::rows",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, rows) - 40usize];
+    [
+        "Offset of field: pb_rmsnorm_params::hidden",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, hidden) - 48usize];
+    [
+        "Offset of field: pb_rmsnorm_params::eps",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, eps) - 52usize];
+    [
+        "Offset of field: pb_rmsnorm_params::weight_bias",
+    ][::core::mem::offset_of!(pb_rmsnorm_params, weight_bias) - 56usize];
 };

@@ -1,7 +1,10 @@
 //! What `demo`, `test` and `bench` share: the checkout they run in, the compilers they need, and running this program.
 
+use crate::cmd::build::packer;
 use crate::output::{Failure, Output};
-use parbake_codegen::toolchain::{components, install};
+use parbake::Library;
+use parbake_codegen::toolchain::{Toolchain, components, install};
+use parbake_model::Target;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use std::path::{Path, PathBuf};
@@ -26,6 +29,16 @@ pub(crate) fn need(config: &Config, names: &[(&str, bool)], out: Output) -> Resu
         }
     }
     Ok(())
+}
+
+/// Installs toolkit 12.9 unless this machine has what a bake for these targets needs.
+pub(crate) fn need_for(library: &Library, targets: &[Target], out: Output) -> Result<(), Failure> {
+    let has = |&target: &Target| {
+        let toolchain = library.toolchain(target, None);
+        let packs = |t: &dyn Toolchain| t.toolkit().is_none_or(|toolkit| packer(library, target, toolkit).is_ok());
+        toolchain.is_ok_and(|t| packs(&*t))
+    };
+    if targets.iter().all(has) { Ok(()) } else { need(library.config(), &[("12.9", false)], out) }
 }
 
 /// This program, with the settings of this process.

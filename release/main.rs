@@ -6,6 +6,7 @@
 
 mod checkout;
 mod cmd;
+mod extract;
 mod output;
 mod select;
 mod text;

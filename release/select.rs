@@ -1,6 +1,7 @@
 //! Arguments that several commands share: an op, `name=value` texts, targets and bundles.
 
 use crate::output::Failure;
+use parbake::context::TargetContext;
 use parbake::{Error, Goal, Library, OpId, Place, driver};
 use parbake_model::Target;
 use parbake_model::identity::Spec;
@@ -62,17 +63,20 @@ fn target(text: &str) -> Result<Option<Target>, Report> {
     text.parse().map(Some).map_err(report)
 }
 
-/// A list of architectures from an option, else from a setting.
-pub(crate) fn targets(option: Option<&str>, setting: Option<&Vec<Target>>) -> Result<Vec<Target>, Report> {
-    match (option, setting) {
-        (Some(text), _) => Target::parse_list(text)
-            .map_err(|e| Error::Target(e).report().with("expected", "--arch with a list such as 80,90a")),
-        (None, Some(targets)) => Ok(targets.clone()),
-        (None, None) => Err(Report::new("PB-1116", Class::Usage, "a bake is for an explicit list of architectures")
-            .with("expected", "--arch 80,90a or PARBAKE_ARCHS=80,90a")
-            .with("got", "neither")
-            .help(format!("known are {}, and host", known_targets()))),
+/// A list of architectures from an option, else from the target context: PARBAKE_ARCHS and the devices found.
+pub(crate) fn targets(option: Option<&str>, config: &Config) -> Result<Vec<Target>, Report> {
+    if let Some(text) = option {
+        let report = |e| Error::Target(e).report().with("expected", "--arch with a list such as 80,90a");
+        return Target::parse_list(text).map_err(report);
     }
+    let targets = TargetContext::find(config).targets();
+    if targets.is_empty() {
+        return Err(Report::new("PB-1116", Class::Usage, "a bake is for an explicit list of architectures")
+            .with("expected", "--arch 80,90a or PARBAKE_ARCHS=80,90a, or a GPU in this machine")
+            .with("got", "neither")
+            .help(format!("known are {}, and host", known_targets())));
+    }
+    Ok(targets)
 }
 
 /// Splits `name=value` texts.

@@ -25,7 +25,7 @@ pub enum Driver {
         why: String,
     },
     /// It works.
-    Ready(Ready),
+    Ready(Box<Ready>),
 }
 
 /// A working driver.
@@ -164,7 +164,7 @@ fn probe() -> Driver {
         }
     };
     match list(table) {
-        Ok(ready) => Driver::Ready(ready),
+        Ok(ready) => Driver::Ready(Box::new(ready)),
         Err(e) => {
             let advice = match e.code {
                 34 => "; a stub library is found first: remove the toolkit's stubs folder from LD_LIBRARY_PATH",

@@ -194,7 +194,9 @@ impl Error {
 }
 
 fn not_covered(decision: &Decision) -> Report {
-    let what = format!("`{}` is not covered, and JIT is off or impossible", decision.op);
+    let last = decision.steps.iter().rfind(|s| s.place == "jit").map_or("", |s| s.outcome.as_str());
+    let jit = if last.starts_with("switched off") { "JIT is off" } else { "it cannot be compiled here" };
+    let what = format!("`{}` is not covered, and {jit}", decision.op);
     let mut report = Report::new("PB-2002", Class::Environment, what)
         .with("spec", &decision.spec)
         .with("uri", &decision.uri)

@@ -18,10 +18,13 @@ use std::sync::{Arc, Mutex};
 
 type Shared = Arc<dyn Toolchain>;
 
+/// What decides a search: the target, the driver, the toolkit that is asked for.
+type Wanted = (Target, Option<Toolkit>, Option<Toolkit>);
+
 /// The compilers of this process.
 #[derive(Default)]
 pub(crate) struct Jit {
-    found: Mutex<HashMap<(Target, Option<Toolkit>, Option<Toolkit>), Result<Shared, Report>>>,
+    found: Mutex<HashMap<Wanted, Result<Shared, Report>>>,
 }
 
 impl Jit {
@@ -142,7 +145,7 @@ impl Library {
     /// Leaves the rendered unit and its headers where a person finds them. Not being able to is no error.
     fn write_generated(&self, spec: &Spec, source_key: Digest, manifest: &CompileManifest) {
         let folder = self.workspace.generated().join(format!("{}@{}", spec.uri, source_key.short(12)));
-        let files = manifest.unit.closure.headers.iter().map(|(name, text)| (name, text));
+        let files = manifest.unit.closure.headers.iter();
         for (name, text) in files.chain([(&manifest.unit.name, &manifest.unit.text)]) {
             if let Err(error) = self.workspace.write_if_different(&folder.join(name), text) {
                 tracing::debug!(folder = %folder.display(), %error, "generated sources were not written");

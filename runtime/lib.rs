@@ -19,8 +19,10 @@
 
 pub mod binding;
 mod bundles;
+pub mod capability;
 pub mod check;
 mod code;
+pub mod context;
 pub mod decision;
 pub mod driver;
 mod embedded;
@@ -40,6 +42,7 @@ pub mod workspace;
 mod modules;
 #[allow(missing_docs, non_camel_case_types, unreachable_pub, clippy::undocumented_unsafe_blocks)]
 #[path = "../generated-manifest/params.rs"]
+#[rustfmt::skip]
 mod params;
 
 pub use code::{Kernel, Place, Stream};

@@ -33,7 +33,12 @@ pub const SETTINGS: &[Setting] = &[
         "none",
         "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by that feature",
     ),
-    setting("PARBAKE_ARCHS", "targets", "none", "Targets that `build` and `expand` take if `--arch` is not given"),
+    setting(
+        "PARBAKE_ARCHS",
+        "targets",
+        "none",
+        "Targets that `build` and `expand` take, with those of the GPUs here, if `--arch` is not given",
+    ),
     setting(
         "PARBAKE_BUNDLES",
         "paths, `:` between",

@@ -6,16 +6,16 @@
 
 namespace pb {
 
-// kRows == 1: the block takes one row at a time; it has as many threads as the launcher likes, at most kBlock.
-// kRows > 1: kBlock threads take kRows rows at a time, so that kBlock / kRows threads of one warp share a row.
-// A thread moves kVec bytes at once. kPeel: rows may begin at any element. Vectors then cover the aligned part of a row,
-// and the columns outside it, fewer than two vectors in all, go one to a thread.
+// kRows == 1: the block takes one row; it has as many threads as the launcher likes, at most kBlock.
+// kRows > 1: kBlock threads take kRows rows, so that kBlock / kRows threads of one warp share a row.
+// A thread moves kVec bytes at once. kPeel: rows may begin at any element. Vectors then cover the aligned part of a
+// row, and the columns outside it, fewer than two vectors in all, go one to a thread.
 template <class T, int kBlock, int kRows, int kVec, int kPeel> struct RowTile {
     static constexpr int kThreads = kBlock / kRows;
     static constexpr int kLane = kLanes<T, kVec>;
     // Accesses of a thread whose values stay in registers between the two passes over a row: 64 bytes at full width,
     // and as many in flight. What lies beyond is read twice, the second time from a cache.
-    static constexpr int kHeld = kVec == 16 ? 4 : 8;
+    static constexpr int kHeld = kVec == 16 ? 4 : 6;
     // Weights come with the row where registers last for both, else only after the reduction.
     static constexpr bool kWeightFirst = !kPeel && kBlock < 1024;
     static_assert(kRows == 1 || (kThreads <= 32 && (kThreads & (kThreads - 1)) == 0), "rows that share a warp");
@@ -53,10 +53,10 @@ template <class T, int kBlock, int kRows, int kVec, int kPeel> struct RowTile {
 #pragma unroll
         for (int i = 0; i < kHeld; i++) v[i] = column(i) < end ? weight(w + column(i)) : words<kVec>{};
     }
-    // Sum over the threads of a row. `slots` is two arrays of 32, taken in turn; `turn` counts the calls.
-    static PB_FN float sum(float v, float* slots, u32 turn) {
+    // Sum over the threads of a row.
+    static PB_FN float sum(float v, float* slots) {
         if constexpr (kRows > 1) return warp_sum<kThreads>(v);
-        else return block_sum(v, slots + (turn & 1) * 32);
+        else return block_sum(v, slots);
     }
 };
 

@@ -63,7 +63,7 @@ pub(crate) fn launch(params: Params, call: &Checked<'_>, tactic: &Tactic) -> Lau
         block
     } else {
         // Accesses of a thread whose values stay in registers, as in norm.cuh.
-        let held = if vec == VECTOR { 4 } else { 8 };
+        let held = if vec == VECTOR { 4 } else { 6 };
         let bytes = call.dim("hidden") as u32 * call.tensor("weight").dtype.bytes() as u32;
         block.min(bytes.div_ceil(vec).div_ceil(held).div_ceil(32) * 32)
     };

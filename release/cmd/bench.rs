@@ -9,7 +9,8 @@ use parbake::trial::Trial;
 use parbake::{Goal, Library, Place, Stream, driver};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::bake::{self, Job, Only};
-use parbake_codegen::toolchain::{Search, Toolchain, find_nvcc};
+use parbake_codegen::toolchain::find::find_nvcc_with;
+use parbake_codegen::toolchain::{NvccSettings, Search, Toolchain};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::dtype::DType;
 use parbake_model::identity::Spec;
@@ -143,7 +144,9 @@ fn compile(library: &Library, n: usize, no_nvcc: bool, rows: &mut Vec<Row>) -> R
     if !no_nvcc {
         let config = library.config();
         let search = Search { explicit: None, toolchains: config.toolchains.clone(), want: None, driver: None, target };
-        toolchains.push(find_nvcc(&search).map_err(|e| e.report())?);
+        let launcher = config.nvcc_launcher.as_ref().map(std::path::PathBuf::from);
+        let settings = NvccSettings { launcher, ..NvccSettings::default() };
+        toolchains.push(find_nvcc_with(&search, &settings).map_err(|e| e.report())?);
     }
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); toolchains.len()];
     for _ in 0..n {

@@ -25,7 +25,7 @@ use std::time::Instant;
 ///   parbake build --arch 80,90a,100f,120f --op 'norm/*' -o norm.pbk
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Targets, as in `80,90a,100f`; `host` adds shared objects for the host target [default: PARBAKE_ARCHS]
+    /// Targets, as in `80,90a,100f`; `host` adds shared objects for the host target [default: PARBAKE_ARCHS and the GPUs here]
     #[arg(long, value_name = "LIST")]
     arch: Option<String>,
     /// Ops to bake, by `op` or `family/op`; `*` and `?` are wildcards
@@ -77,16 +77,7 @@ pub(crate) struct Bake<'a> {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let targets = match (&args.arch, &config.archs) {
-        (Some(list), _) => Target::parse_list(list).map_err(parbake::Error::from)?,
-        (None, Some(targets)) => targets.clone(),
-        (None, None) => {
-            return Err(Report::new("PB-1116", Class::Usage, "a bake is for an explicit list of architectures")
-                .with("expected", "--arch 80,90a or PARBAKE_ARCHS=80,90a")
-                .with("got", "neither")
-                .into());
-        }
-    };
+    let targets = select::targets(args.arch.as_deref(), &config)?;
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.jobs = args.jobs.map_or(config.jobs, usize::from);

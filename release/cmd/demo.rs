@@ -53,7 +53,6 @@ struct Summary {
 
 pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     let start = Instant::now();
-    checkout::need(&config, &[("12.9", false)], out)?;
     let gpu = driver::ready().and_then(|r| r.devices.first());
     let runs_on = match gpu {
         Some(device) => format!("{} (sm_{})", device.name, device.arch),
@@ -80,7 +79,11 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         min_driver: None,
         level: 9,
     };
-    let library = Library::open(Config { bundles: Vec::new(), ..config.clone() })?;
+    let settings = Config { bundles: Vec::new(), ..config.clone() };
+    let library = Library::open(settings.clone())?;
+    checkout::need_for(&library, &targets, out)?;
+    // Opened anew: what was not found before may have been installed.
+    let library = Library::open(settings)?;
     let baked = build::bake(&library, &what, out)?;
     let how = if baked.up_to_date {
         "up to date".to_owned()

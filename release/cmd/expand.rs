@@ -68,7 +68,7 @@ struct Expansion<'a> {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let targets = select::targets(args.arch.as_deref(), config.archs.as_ref())?;
+    let targets = select::targets(args.arch.as_deref(), &config)?;
     let only = select::pairs(&args.only)?.into_iter();
     let only: Only = only.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.bundles.clear();

@@ -1,5 +1,6 @@
 //! `parbake inspect`: what a bundle, a fatbin or a cubin holds.
 
+use crate::extract::extract;
 use crate::output::{Failure, Output};
 use crate::text::{self, Table};
 use parbake::Library;
@@ -24,6 +25,9 @@ pub(crate) struct Args {
     /// Lists each image of a bundle
     #[arg(long)]
     images: bool,
+    /// Writes the images of a bundle into this folder, with a list of what they are
+    #[arg(long, value_name = "FOLDER")]
+    extract: Option<PathBuf>,
 }
 
 /// Larger files than these are no images.
@@ -41,7 +45,7 @@ pub(crate) fn run(args: Args, _: Config, out: Output) -> Result<(), Failure> {
     let fatbin = start.starts_with(b"\x50\xed\x55\xba");
     let elf = start.starts_with(b"\x7fELF");
     if !fatbin && !elf {
-        return bundle(path, args.images, out);
+        return bundle(path, args.images, args.extract.as_deref(), out);
     }
     if std::fs::metadata(path).map_err(refuse)?.len() > LARGEST {
         let what = format!("`{}` is larger than {}", path.display(), text::bytes(LARGEST));
@@ -113,8 +117,12 @@ struct BundleFacts<'a> {
     images: Option<Vec<ImageRow<'a>>>,
 }
 
-fn bundle(path: &Path, with_images: bool, out: Output) -> Result<(), Failure> {
+fn bundle(path: &Path, with_images: bool, extract_to: Option<&Path>, out: Output) -> Result<(), Failure> {
     let bundle = open(path)?;
+    if let Some(folder) = extract_to {
+        let count = extract(&bundle, folder)?;
+        eprintln!("{count} images are in {}", folder.display());
+    }
     let details = bundle.details().map_err(|e| foreign(path, e.code(), &e))?;
     let facts = BundleFacts {
         kind: "bundle",

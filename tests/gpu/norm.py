@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 """Checks and times norm kernels on a GPU. Needs PyTorch with CUDA, and cubins; no compiler.
 
-    python3 tests/gpu/norm.py FOLDER [--check] [--bench] [--json FILE]
+    python3 tests/gpu/norm.py FOLDER [--check] [--bench [--all]] [--json FILE]
 
 FOLDER holds cubins and `kernels.json`, a list of
 
     {"file": "a.cubin", "entry": "name", "op": "rmsnorm" | "fused_add_rmsnorm", "dtype": "bf16" | "f16" | "f32",
-     "tactic": {"block": 256, "rows": 8, "vec": 16, "peel": 0}}
+     "tactic": {"block": 128, "rows": 8, "vec": 16, "peel": 0}}
 
 kernels/norm/TACTICS.md says what a tactic means.
 
 --check runs every kernel over rows x hidden x layouts against a float64 reference: 16-bit outputs within one unit in
 the last place, f32 within 1e-6 + 1e-5 |ref|, residuals bit for bit, everything outside the rows untouched.
 
---bench times every kernel that is legal for a shape beside torch.neg(out=) moving the same bytes and
-torch.nn.functional.rms_norm. A time is the median over replays of a CUDA graph of n launches that rotate over
+--bench times the default tactic of a shape (with --all, every legal one) beside torch.neg(out=) moving the same bytes
+and torch.nn.functional.rms_norm. A time is the median over replays of a CUDA graph of n launches that rotate over
 distinct buffers, at least three sets; where all sets together fit in L2, the cache is flushed before every replay.
 """
 
@@ -61,35 +61,55 @@ class Kernel:
         self.registers = n.value
 
     def legal(self, first, second, weight):
-        size = first.element_size()
-        strides = first.stride(0) * size, second.stride(0) * size
-        pointers = first.data_ptr(), second.data_ptr()
-        if self.peel:
-            return (pointers[0] - pointers[1]) % self.vec == 0 and (strides[0] - strides[1]) % self.vec == 0
-        return all(v % self.vec == 0 for v in (*pointers, *strides, weight.data_ptr(), first.shape[1] * size))
+        return legal(self.vec, self.peel, first, second, weight)
 
     def threads(self, hidden):
         """A row that has a block for itself gets as many warps as keep it in registers."""
         if self.rows > 1:
             return self.block
-        vectors = math.ceil(hidden * torch.empty(0, dtype=DTYPES[self.dtype]).element_size() / self.vec)
-        return min(self.block, 32 * math.ceil(vectors / self.held / 32))
+        return min(self.block, 32 * math.ceil(self.accesses(hidden) / (4 if self.vec == 16 else 6) / 32))
 
-    @property
-    def held(self):
-        return 8 if self.vec < 16 else 2 if self.block == 1024 else 4
+    def accesses(self, hidden):
+        return math.ceil(hidden * torch.empty(0, dtype=DTYPES[self.dtype]).element_size() / self.vec)
 
-    def launch(self, first, second, weight, bias=0.0, blocks=None, threads=None):
+    def default(self, first, second, weight):
+        """Whether this is the tactic that a launcher picks for these tensors."""
+        size = first.element_size()
+        for tactic in default_tactics(first.shape[1] * size, size):
+            if legal(*tactic[2:], first, second, weight):
+                return tactic == (self.block, self.rows, self.vec, self.peel)
+
+    def launch(self, first, second, weight, bias=0.0, threads=None):
         """rmsnorm: first = x, second = out. fused_add_rmsnorm: first = x, second = residual."""
         rows, hidden = first.shape
         a, b = first.data_ptr(), second.data_ptr()
         order = (a, weight.data_ptr(), b) if self.op == "rmsnorm" else (a, b, weight.data_ptr())
         p = Params(*order, first.stride(0), second.stride(0), rows, hidden, EPS, bias)
         args = (ctypes.c_void_p * 1)(ctypes.addressof(p))
-        blocks = blocks or math.ceil(rows / self.rows)
+        blocks = math.ceil(rows / self.rows)
         threads = threads or self.threads(hidden)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         cu(driver.cuLaunchKernel(self.fn, blocks, 1, 1, threads, 1, 1, 0, stream, args, None))
+
+
+def legal(vec, peel, first, second, weight):
+    size = first.element_size()
+    strides = first.stride(0) * size, second.stride(0) * size
+    pointers = first.data_ptr(), second.data_ptr()
+    if peel:
+        return (pointers[0] - pointers[1]) % vec == 0 and (strides[0] - strides[1]) % vec == 0
+    return all(v % vec == 0 for v in (*pointers, *strides, weight.data_ptr(), first.shape[1] * size))
+
+
+def default_tactics(row_bytes, size):
+    """(block, rows, vec, peel) in the order of preference; the first legal one is taken. See TACTICS.md."""
+    small = row_bytes <= 1024
+    if small:
+        yield 128, 32 if row_bytes <= 256 else 16 if row_bytes <= 512 else 8, 16, 0
+    else:
+        yield 512 if row_bytes <= 32768 else 1024, 1, 16, 0
+    yield (128, 8, 16, 1) if small else (512, 1, 16, 1)
+    yield (128, 8, size, 0) if row_bytes <= 96 * size else (512, 1, size, 0)
 
 
 # ---- correctness ----------------------------------------------------------------------------------------------------
@@ -124,7 +144,7 @@ class Padded:
         return bool((rest == -77.0).all())
 
 
-def check(kernel, rows, hidden, pads, offset, scale, bias, in_place, blocks):
+def check(kernel, rows, hidden, pads, offset, scale, bias, in_place, threads):
     """The error in units of the tolerance, or None where the tactic is not legal."""
     dtype = DTYPES[kernel.dtype]
     x0 = (torch.randn(rows, hidden, device="cuda") * scale).to(dtype)
@@ -136,7 +156,7 @@ def check(kernel, rows, hidden, pads, offset, scale, bias, in_place, blocks):
     if not kernel.legal(x.view, y.view, w.view):
         return None
     second = x.view if in_place and not fused else y.view
-    kernel.launch(x.view, second, w.view, bias, blocks)
+    kernel.launch(x.view, second, w.view, bias, threads)
     torch.cuda.synchronize()
     s = x0.float() + r0.float() if fused else x0.float()
     v = s.double()
@@ -158,11 +178,11 @@ def check_all(kernels):
     for k in kernels:
         worst, n = 0.0, 0
         for i, (rows, hidden) in enumerate(shapes):
-            full = math.ceil(rows / k.rows)
-            for pads, offset, scale, bias, in_place, blocks in (
-                    ((0, 0), 0, 1.0, 0.0, False, full), ((16, 24), 0, 20.0, 1.0, True, max(1, full // 3)),
-                    ((3, 3), 1, 3.0, 0.0, False, full), ((3, 6), 5, 0.05, 0.0, False, full)):
-                e = check(k, rows, hidden, pads, offset, scale, bias, in_place, blocks)
+            other = k.block if k.rows > 1 else 32 * (1 + i % (k.block // 32))  # a block size that no launcher picks
+            for pads, offset, scale, bias, in_place, threads in (
+                    ((0, 0), 0, 1.0, 0.0, False, None), ((16, 24), 0, 20.0, 1.0, True, other),
+                    ((3, 3), 1, 3.0, 0.0, False, None), ((3, 6), 5, 0.05, 0.0, False, other)):
+                e = check(k, rows, hidden, pads, offset, scale, bias, in_place, threads)
                 if e is not None:
                     worst, n = max(worst, e), n + 1
         k.error, k.cases = worst, n
@@ -245,12 +265,13 @@ class Shape:
         return neg_time, timer(self.rotate(norm), self.footprint)
 
 
-SHAPES = [(16384, 8192, "bf16"), (4096, 4096, "bf16"), (64, 8192, "bf16"), (1, 4096, "bf16"), (1048576, 128, "bf16"),
-          (131072, 1024, "bf16"), (4096, 16384, "bf16"), (4096, 4097, "bf16"), (16384, 111, "bf16"),
-          (16384, 8192, "f16"), (8192, 8192, "f32")]
+SHAPES = [(16384, 8192, "bf16"), (16384, 8192, "f16"), (8192, 8192, "f32"), (4096, 4096, "bf16"), (64, 8192, "bf16"),
+          (1, 4096, "bf16"), (16384, 5120, "bf16"), (32768, 2880, "bf16"), (131072, 1024, "bf16"), (262144, 512, "bf16"),
+          (524288, 256, "bf16"), (1048576, 128, "bf16"), (4096, 128, "bf16"), (4096, 16384, "bf16"), (2048, 32768, "bf16"),
+          (16384, 4097, "bf16"), (16384, 8191, "bf16"), (262144, 111, "bf16"), (4096, 4096, "f32"), (16384, 2049, "f32")]
 
 
-def bench(kernels):
+def bench(kernels, every):
     timer, rows = Timer(), []
     for fused in (False, True):
         op = "fused_add_rmsnorm" if fused else "rmsnorm"
@@ -258,7 +279,8 @@ def bench(kernels):
             shape = Shape(r, h, dtype, fused)
             neg, norm = shape.baselines(timer)
             for k in kernels:
-                if k.op != op or k.dtype != dtype or not k.legal(shape.a[0], shape.b[0], shape.w):
+                tensors = shape.a[0], shape.b[0], shape.w
+                if k.op != op or k.dtype != dtype or not (k.legal if every else k.default)(*tensors):
                     continue
                 shape.refill()
                 us, spread = timer(shape.rotate(lambda a, b: k.launch(a, b, shape.w)), shape.footprint)
@@ -278,6 +300,7 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--bench", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the figures")
     a = parser.parse_args()
     torch.manual_seed(0)
@@ -287,7 +310,7 @@ def main():
     print(f"{torch.cuda.get_device_name()}, driver API {version.value}, torch {torch.__version__}")
     kernels = [Kernel(a.folder, row) for row in json.loads((a.folder / "kernels.json").read_text())]
     failed = check_all(kernels) if a.check else 0
-    figures = bench(kernels) if a.bench and not failed else []
+    figures = bench(kernels, a.all) if a.bench and not failed else []
     if a.json:
         a.json.write_text(json.dumps(figures, indent=1))
     return failed != 0

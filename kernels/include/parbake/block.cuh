@@ -5,7 +5,7 @@
 namespace pb {
 
 // Sum over the block; every thread gets it. `slots` is shared and holds 32 floats. Nobody may still be reading `slots`
-// from an earlier call: a loop takes two arrays in turn, and the barrier of one call then guards the other.
+// from an earlier call: a loop takes two arrays in turn, so that the barrier of one call guards the other.
 PB_FN float block_sum(float v, float* slots PB_AT) {
     v = warp_sum(v PB_PASS_AT);
     if (lane_id() == 0) slots[warp_id()] = v;

@@ -7,9 +7,6 @@ namespace pb {
 template <class T> PB_FN T min_i(T a, T b) {
     return a < b ? a : b;
 }
-template <class T> PB_FN T max_i(T a, T b) {
-    return a > b ? a : b;
-}
 PB_FN float max_f(float a, float b) {
     return fmaxf(a, b);
 }

@@ -17,59 +17,54 @@ template <class T, int kBlock, int kRows, int kVec, int kPeel>
 PB_FN void fused_add_rmsnorm(const pb_fused_add_rmsnorm_params& p) {
     using Tile = RowTile<T, kBlock, kRows, kVec, kPeel>;
     constexpr int kHeld = Tile::kHeld, kLane = Tile::kLane, kOne = sizeof(T);
-    PB_SHARED_ARRAY(float, slots, 2 * 32);
+    PB_SHARED_ARRAY(float, slots, 32);
     const T* weight = (const T*)p.weight;
-    const float inv_hidden = 1.f / (float)p.hidden;
-    u32 turn = 0;
+    const i64 row = (i64)blockIdx.x * kRows + Tile::group();
+    T* x = (T*)p.x + row * p.x_stride;
+    T* residual = (T*)p.residual + row * p.residual_stride;
+    // Threads without a row touch no memory but take part in the reduction.
+    const Tile tile(x, row < p.rows ? p.hidden : 0);
 
-    // The loop is uniform over the block: threads without a row touch no memory but take part in the reduction.
-    for (i64 first = (i64)blockIdx.x * kRows; first < p.rows; first += (i64)gridDim.x * kRows, turn++) {
-        const i64 row = first + Tile::group();
-        T* x = (T*)p.x + row * p.x_stride;
-        T* residual = (T*)p.residual + row * p.residual_stride;
-        const Tile tile(x, row < p.rows ? p.hidden : 0);
-
-        words<kVec> a[kHeld], b[kHeld], w[kHeld];
-        tile.load(x, a);
-        tile.load(residual, b);
-        if constexpr (Tile::kWeightFirst) tile.load_weight(weight, w);
-        float s[kHeld][kLane], t[kLane], edge[1], sum = 0.f;
+    words<kVec> a[kHeld], b[kHeld], w[kHeld];
+    tile.load(x, a);
+    tile.load(residual, b);
+    if constexpr (Tile::kWeightFirst) tile.load_weight(weight, w);
+    const float inv_hidden = 1.f / (float)p.hidden;  // here: while the loads are under way
+    float s[kHeld][kLane], t[kLane], edge[1], sum = 0.f;
 #pragma unroll
-        for (int i = 0; i < kHeld; i++) {
-            const int c = tile.column(i);
-            add<T, kVec>(a[i], b[i], s[i]);
-            sum = sum_of_squares(s[i], sum);
-            if (c < tile.end) st<kVec>(residual + c, pack<T, kVec>(s[i]));
-        }
-        // Columns beyond the registers need both inputs again: their sum is stored in the second pass.
-#pragma unroll 1
-        for (int c = tile.column(kHeld); c < tile.end; c += tile.step()) {
-            add<T, kVec>(ld<kVec>(x + c), ld<kVec>(residual + c), t);
-            sum = sum_of_squares(t, sum);
-        }
-        if (kPeel && tile.edge < tile.n) {
-            add<T, kOne>(ld<kOne>(x + tile.edge), ld<kOne>(residual + tile.edge), edge);
-            sum = sum_of_squares(edge, sum);
-            st<kOne>(residual + tile.edge, pack<T, kOne>(edge));
-        }
-        const float r = rsqrt_fast(Tile::sum(sum, slots, turn) * inv_hidden + p.eps);
-
-        if constexpr (!Tile::kWeightFirst) tile.load_weight(weight, w);
-#pragma unroll
-        for (int i = 0; i < kHeld; i++) {
-            const int c = tile.column(i);
-            if (c >= tile.end) break;
-            st<kVec>(x + c, scaled<T, kVec>(s[i], r, w[i], p.weight_bias));
-        }
-#pragma unroll 1
-        for (int c = tile.column(kHeld); c < tile.end; c += tile.step()) {
-            add<T, kVec>(ld<kVec>(x + c), ld<kVec>(residual + c), t);
-            st<kVec>(residual + c, pack<T, kVec>(t));
-            st<kVec>(x + c, scaled<T, kVec>(t, r, Tile::weight(weight + c), p.weight_bias));
-        }
-        if (kPeel && tile.edge < tile.n)
-            st<kOne>(x + tile.edge, scaled<T, kOne>(edge, r, ld_nc<kOne>(weight + tile.edge), p.weight_bias));
+    for (int i = 0; i < kHeld; i++) {
+        const int c = tile.column(i);
+        add<T, kVec>(a[i], b[i], s[i]);
+        sum = sum_of_squares(s[i], sum);
+        if (c < tile.end) st<kVec>(residual + c, pack<T, kVec>(s[i]));
     }
+    // Columns beyond the registers need both inputs again: their sum is stored in the second pass.
+#pragma unroll 1
+    for (int c = tile.column(kHeld); c < tile.end; c += tile.step()) {
+        add<T, kVec>(ld<kVec>(x + c), ld<kVec>(residual + c), t);
+        sum = sum_of_squares(t, sum);
+    }
+    if (kPeel && tile.edge < tile.n) {
+        add<T, kOne>(ld<kOne>(x + tile.edge), ld<kOne>(residual + tile.edge), edge);
+        sum = sum_of_squares(edge, sum);
+        st<kOne>(residual + tile.edge, pack<T, kOne>(edge));
+    }
+    const float r = rsqrt_fast(Tile::sum(sum, slots) * inv_hidden + p.eps);
+
+#pragma unroll
+    for (int i = 0; i < kHeld; i++) {
+        const int c = tile.column(i);
+        if (c >= tile.end) break;
+        st<kVec>(x + c, scaled<T, kVec>(s[i], r, Tile::kWeightFirst ? w[i] : Tile::weight(weight + c), p.weight_bias));
+    }
+#pragma unroll 1
+    for (int c = tile.column(kHeld); c < tile.end; c += tile.step()) {
+        add<T, kVec>(ld<kVec>(x + c), ld<kVec>(residual + c), t);
+        st<kVec>(residual + c, pack<T, kVec>(t));
+        st<kVec>(x + c, scaled<T, kVec>(t, r, Tile::weight(weight + c), p.weight_bias));
+    }
+    if (kPeel && tile.edge < tile.n)
+        st<kOne>(x + tile.edge, scaled<T, kOne>(edge, r, ld_nc<kOne>(weight + tile.edge), p.weight_bias));
 }
 
 }  // namespace pb

@@ -1,0 +1,136 @@
+//! Baking with real compilers: bundles hold what was promised, the same bytes every time, and serve calls.
+
+mod common;
+
+use common::{World, toolchain};
+use parbake::decision::Origin;
+use parbake::model::bundle::Bundle;
+use parbake::model::{Target, fatbin};
+use parbake::{Goal, Library};
+use parbake_codegen::artifact::Made;
+use parbake_codegen::bake::{self, Job, Only};
+use parbake_codegen::toolchain::{Search, find_nvfatbin};
+use std::collections::BTreeMap;
+
+/// Bakes bf16 rmsnorm for some targets.
+fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
+    let library = world.library();
+    let targets = Target::parse_list(archs).unwrap();
+    let only = Only::from([("dtype".to_owned(), vec!["bf16".to_owned()])]);
+    let plan = bake::plan(library.ops().map(|(_, op)| op), "rmsnorm", &only, &targets).unwrap();
+    let mut toolchains = BTreeMap::new();
+    for target in &targets {
+        let found = if *target == Target::Host {
+            library.toolchain(*target, None).ok()
+        } else {
+            toolchain(&library, &target.to_string(), "12.9")
+        };
+        toolchains.insert(*target, found?);
+    }
+    let make = |job: &Job<'_>| {
+        let op = library.op(&job.op.name).unwrap();
+        let (artifact, _) =
+            library.obtain(op, &job.spec, job.target, &*toolchains[&job.target]).map_err(|e| e.report())?;
+        Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
+    };
+    let made = bake::run(&plan, threads, &make, &|_, _| {}).unwrap();
+    let packer = |target, toolkit| {
+        let toolchains = library.config().toolchains.clone();
+        find_nvfatbin(&Search { explicit: None, toolchains, want: Some(toolkit), driver: None, target })
+            .map_err(|e| e.report())
+    };
+    Some(bake::pack(&plan, made, &packer, 3, threads).unwrap())
+}
+
+#[test]
+fn bundles_are_the_same_bytes_whatever_the_folder_and_the_threads() {
+    let Some(first) = bake(&World::new(), "80,90a,120f", 1) else { return };
+    let second = bake(&World::new(), "120f,80,90a", 4).unwrap();
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_bundle_holds_exactly_what_was_promised() {
+    let Some(bytes) = bake(&World::new(), "80,90a,100f", 2) else { return };
+    let bundle = Bundle::open(bytes).unwrap();
+    bundle.verify().unwrap();
+    let entries = bundle.entries();
+    assert_eq!(entries.len(), 9 * 3);
+    for entry in entries {
+        let image = bundle.image(entry).unwrap();
+        let images = fatbin::read(&image).unwrap();
+        assert_eq!(images.len(), 1);
+        assert_eq!(images[0].target, entry.target);
+    }
+    let details = bundle.details().unwrap();
+    for spec in &details.specs {
+        for image in &spec.images {
+            let resources = image.resources.expect("a cubin tells what it uses");
+            assert_eq!(resources.local_bytes, 0, "{} spills on {}", spec.uri, image.target);
+        }
+    }
+}
+
+#[test]
+fn a_bundle_serves_until_its_source_changes() {
+    let mut world = World::with_own_kernels();
+    let Some(bytes) = bake(&world, "host,90a", 2) else { return };
+    let path = world.folder.path().join("norm.pbk");
+    std::fs::write(&path, bytes).unwrap();
+    world.config.bundles = vec![path];
+    world.config.jit = false;
+    world.config.workspace = world.folder.path().join("other");
+    let served = |library: &Library, target: &str, dtype: &str| {
+        let op = library.op("rmsnorm").unwrap();
+        let target: Target = target.parse().unwrap();
+        let spec = library.spec(op, &[("dtype".into(), dtype.into())], target).unwrap();
+        library.explain(op, &spec, Goal::Target(target)).unwrap()
+    };
+    let library = world.library();
+    assert_eq!(served(&library, "sm_90a", "bf16").from, Some(Origin::Bundle));
+    let other_chip = served(&library, "sm_100a", "bf16");
+    assert_eq!(other_chip.from, None);
+    assert!(other_chip.to_string().contains("sm_90a"), "{other_chip}");
+    assert!(served(&library, "sm_90a", "f16").to_string().contains("does not hold this spec"));
+    let outcome = common::norm(&library, "rmsnorm", "bf16", 5, 1000)
+        .run(&library, library.op("rmsnorm").unwrap(), parbake::Place::Host)
+        .unwrap();
+    assert!(outcome.ok && outcome.from == Origin::Bundle, "{outcome:?}");
+
+    let header = world.kernel_file("norm/norm.cuh");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text + "// edited\n").unwrap();
+    let stale = served(&world.library(), "sm_90a", "bf16");
+    assert_eq!(stale.from, None);
+    assert!(stale.to_string().contains("source changed"), "{stale}");
+    assert!(!world.config.workspace.exists());
+}
+
+#[test]
+fn a_damaged_bundle_is_refused_with_its_name() {
+    let mut world = World::new();
+    let path = world.folder.path().join("foreign.pbk");
+    for content in [b"\x7fELF foreign".to_vec(), Vec::new(), vec![0; 5000]] {
+        std::fs::write(&path, content).unwrap();
+        world.config.bundles = vec![path.clone()];
+        let text = Library::open(world.config.clone()).err().unwrap().report().to_string();
+        assert!(text.contains("foreign.pbk"), "{text}");
+        assert!(!world.config.workspace.exists());
+    }
+}
+
+#[test]
+fn an_unknown_value_or_target_is_an_error_that_says_what_there_is() {
+    let library = World::new().library();
+    let ops: Vec<_> = library.ops().map(|(_, op)| op).collect();
+    let plan = |pattern: &str, only: &Only, archs: &str| {
+        let targets = Target::parse_list(archs).unwrap();
+        bake::plan(ops.iter().copied(), pattern, only, &targets).map(drop).unwrap_err().to_string()
+    };
+    assert!(plan("nothing", &Only::new(), "80").contains("norm/rmsnorm"));
+    let f64s = Only::from([("dtype".to_owned(), vec!["f64".to_owned()])]);
+    assert!(plan("*", &f64s, "80").contains("bf16"));
+    let bf16 = Only::from([("dtype".to_owned(), vec!["bf16".to_owned()])]);
+    let text = plan("*", &bf16, "75");
+    assert!(text.contains("sm_75") && text.contains("bf16 conversion"), "{text}");
+}

@@ -1,0 +1,143 @@
+//! Dispatch: what launchers choose exists and is baked; what does not exist says why; layouts agree with every compiler.
+
+mod common;
+
+use common::{World, root};
+use parbake::model::dtype::DType;
+use parbake::model::{Target, space};
+use parbake::{Tensor, model};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+proptest! {
+    /// A bake covers all reachable tactics, so that a call without JIT cannot fail by shape.
+    #[test]
+    fn whatever_a_launcher_chooses_is_baked(
+        dtype in 0usize..3, rows in 1i64..5, hidden in 1i64..65537, pads in prop::array::uniform2(0i64..40), offsets in prop::array::uniform3(0usize..20),
+    ) {
+        thread_local!(static LIBRARY: parbake::Library = World::new().library());
+        LIBRARY.with(|library| {
+            let dtype = DType::ALL[dtype];
+            for (id, op) in library.ops() {
+                let at = |i: usize, shape: &[i64], strides: &[i64]| {
+                    let address = (i + 1) << 32 | offsets[i] * dtype.bytes();
+                    Tensor::new(address as *mut _, dtype, shape, strides).unwrap()
+                };
+                let tensors = [at(0, &[rows, hidden], &[hidden + pads[0], 1]), at(1, &[rows, hidden], &[hidden + pads[1], 1]), at(2, &[hidden], &[1])];
+                for target in ["host", "sm_80", "sm_90a", "sm_120f"] {
+                    let target: Target = target.parse().unwrap();
+                    let chosen = library.choices(id, &tensors, &[1e-6, 0.0], target).unwrap();
+                    prop_assert!(!chosen.is_empty());
+                    for spec in chosen {
+                        prop_assert!(space::check(op, &spec, Some(target)).is_ok(), "{spec}");
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+#[test]
+fn every_baked_tactic_is_reachable() {
+    let library = World::new().library();
+    for (id, op) in library.ops() {
+        let mut reached = BTreeSet::new();
+        for dtype in DType::ALL {
+            for hidden in [1, 8, 64, 100, 128, 200, 256, 512, 1000, 1024, 4096, 16384, 40000, 65536] {
+                for offset in [0, 1] {
+                    let at = |i: usize, shape: &[i64]| {
+                        let address = (i + 1) << 32 | if i == 1 { offset * dtype.bytes() } else { 0 };
+                        Tensor::dense(address as *mut _, dtype, shape).unwrap()
+                    };
+                    let tensors = [at(0, &[3, hidden]), at(1, &[3, hidden]), at(2, &[hidden])];
+                    for spec in library.choices(id, &tensors, &[1e-6, 0.0], "sm_90a".parse().unwrap()).unwrap() {
+                        reached.insert(spec);
+                    }
+                }
+            }
+        }
+        let baked: BTreeSet<_> = space::specs(op).filter(|(_, legal)| legal.is_ok()).map(|(s, _)| s).collect();
+        assert_eq!(reached, baked, "{}: what no shape reaches should not be baked", op.name);
+    }
+}
+
+#[test]
+fn every_combination_exists_or_says_why() {
+    let targets = Target::parse_list("host,75,80,90a,100f,compute_90").unwrap();
+    let library = World::new().library();
+    let ops: Vec<_> = library.ops().map(|(_, op)| op).collect();
+    let all = space::expand(ops.iter().copied(), &targets);
+    assert_eq!(all.len(), ops.iter().map(|op| space::size(op)).sum::<usize>() * targets.len());
+    assert!(all.iter().all(|c| c.skipped.as_ref().is_none_or(|why| !why.is_empty())));
+    let bf16_on_turing =
+        all.iter().find(|c| c.spec.axis("dtype") == Some("bf16") && c.target.to_string() == "sm_75").unwrap();
+    assert!(bf16_on_turing.skipped.is_some());
+    let ids: BTreeSet<_> = all.iter().map(|c| &c.spec.spec_id).collect();
+    let uris: BTreeSet<_> = all.iter().map(|c| &c.spec.uri).collect();
+    assert_eq!((ids.len(), uris.len()), (all.len() / targets.len(), all.len() / targets.len()));
+}
+
+#[test]
+fn manifest_launchers_and_definitions_name_the_same_ops() {
+    let world = World::new();
+    let from_folder = world.library();
+    let mut config = world.config.clone();
+    config.kernels = None;
+    let from_manifest = parbake::Library::open(config).unwrap();
+    let listed = |library: &parbake::Library| library.ops().map(|(_, op)| op.clone()).collect::<Vec<_>>();
+    assert_eq!(listed(&from_folder), listed(&from_manifest));
+    for (id, op) in from_folder.ops() {
+        assert!(from_folder.binding(id).is_ok(), "{}", op.name);
+        assert_eq!(from_folder.sources_digest(id).unwrap(), from_manifest.sources_digest(id).unwrap(), "{}", op.name);
+    }
+}
+
+#[test]
+fn a_c_compiler_agrees_on_every_offset() {
+    let folder = tempfile::tempdir().unwrap();
+    let main = "#include <stdio.h>\nint main(void) { for (const struct pb_layout_row *r = pb_layouts; r->name; r++) \
+                printf(\"%s %llu\\n\", r->name, r->value); return 0; }\n";
+    let unit = folder.path().join("layout.c");
+    let generated = std::fs::read_to_string(root().join("generated-manifest/layout.c")).unwrap();
+    std::fs::write(&unit, generated + main).unwrap();
+    let program = folder.path().join("layout");
+    let compiler = cc::Build::new()
+        .opt_level(0)
+        .target("x86_64-unknown-linux-gnu")
+        .host("x86_64-unknown-linux-gnu")
+        .get_compiler();
+    let status = std::process::Command::new(compiler.path())
+        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"])
+        .arg(&program)
+        .arg(&unit)
+        .arg(format!("-I{}", root().join("kernels").display()))
+        .arg(format!("-I{}", root().join("kernels/include").display()))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let said = String::from_utf8(std::process::Command::new(&program).output().unwrap().stdout).unwrap();
+    let mut expected = String::new();
+    for (name, layout) in parbake_codegen::layout::committed() {
+        expected += &format!("{name} size {}\n{name} align {}\n", layout.size, layout.align);
+        layout.fields.iter().for_each(|(field, offset)| expected += &format!("{name} {field} {offset}\n"));
+    }
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn a_layout_that_differs_does_not_compile() {
+    let world = World::with_own_kernels();
+    let header = world.kernel_file("norm/rmsnorm/params.h");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text.replace("    pb_i64 rows;\n", "    pb_i64 rows;\n    pb_i64 added;\n")).unwrap();
+    let library = world.library();
+    let trial = common::norm(&library, "rmsnorm", "f32", 1, 8);
+    let error = trial.run(&library, library.op("rmsnorm").unwrap(), parbake::Place::Host).unwrap_err();
+    assert!(error.report().to_string().contains("layout of pb_rmsnorm_params"), "{}", error.report());
+}
+
+#[test]
+fn versions_come_from_one_source() {
+    assert_eq!(model::VERSION, env!("CARGO_PKG_VERSION"));
+}
