@@ -85,10 +85,20 @@ fn doctor_finds_what_is_there_and_what_is_not() {
     assert!(text.contains("PARBAKE_JITS") && text.contains("PARBAKE_JIT"), "{text}");
     assert!(!machine.workspace().exists());
 
-    // A bundle that is asked for and cannot be used stops everything.
+    // A bundle that is asked for and cannot be used refuses every call; only a bake can do without.
     std::fs::write(&bundle, "text").unwrap();
     let ran = machine.say("doctor --json");
-    assert_eq!((ran.status, &ran.json()["works"]["host"]), (3, &false.into()), "{ran:?}");
+    let works = &ran.json()["works"];
+    assert_eq!(works["host"], false, "{ran:?}");
+    assert_eq!(ran.status, if works["build"] == true { 0 } else { 3 }, "{ran:?}");
+}
+
+#[test]
+fn doctor_ends_with_status_three_if_nothing_works() {
+    let machine = Machine::new().set("PARBAKE_KERNELS", "/nonexistent/kernels");
+    let ran = machine.say("doctor --json");
+    assert_eq!(ran.status, 3, "{ran:?}");
+    assert!(ran.stderr.contains("PB-3130") && ran.json()["works"]["build"] == false, "{ran:?}");
 }
 
 #[test]
