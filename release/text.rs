@@ -25,6 +25,7 @@ impl Table {
         Self { right: Vec::new(), indent: 2, rows: Vec::new() }
     }
 
+    /// Adds a row.
     pub(crate) fn row<T: Into<String>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
@@ -77,7 +78,8 @@ fn wrap(cell: &str, start: usize) -> String {
         }
         for word in line.split(' ') {
             let length = word.chars().count();
-            if used > 0 && used + 1 + length > room {
+            // A path that does not fit fits no better on a line of its own.
+            if used > 0 && used + 1 + length > room && !word.starts_with('/') {
                 text += &format!("\n{}", " ".repeat(start));
                 used = 0;
             } else if used > 0 {

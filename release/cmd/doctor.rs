@@ -1,5 +1,6 @@
 //! `parbake doctor`: what this machine offers, what is missing, and how to get it.
 
+use super::inspect;
 use crate::output::{Failure, Output};
 use crate::text::{self, Table};
 use parbake::driver::{self, Driver};
@@ -9,6 +10,7 @@ use parbake_model::report::{Class, Report};
 use parbake_model::settings::{Config, SETTINGS, owned_privately};
 use parbake_model::{Target, Toolkit, VERSION};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -97,14 +99,16 @@ fn diagnose(config: &Config) -> Diagnosis {
     let (nvrtc, toolkit) = nvrtc(config);
     let nvfatbin = nvfatbin(config, toolkit);
     let kernels = kernels(config);
-    let bundles = bundles(config);
-    let (has_kernels, has_compiler) = (kernels.ok(), host.ok());
-    let usable = bundles.iter().all(|b| b.level != Level::Bad) && has_kernels;
-    let served = bundles.iter().any(Finding::ok);
+    let (bundles, held) = bundles(config);
+    let defined = kernels.level != Level::Bad;
+    let gpu_bundle = held.iter().any(|t| *t != Target::Host);
+    // One bundle that cannot be used refuses every call; a bake looks into none.
+    let calls = defined && bundles.iter().all(|b| b.level != Level::Bad);
+    let jit = config.jit && kernels.ok();
     let works = Works {
-        build: usable && nvrtc.ok() && nvfatbin.ok(),
-        gpu: usable && device && (served || config.jit && nvrtc.ok()),
-        host: usable && (served || config.jit && has_compiler),
+        build: kernels.ok() && nvrtc.ok() && nvfatbin.ok(),
+        gpu: calls && device && (gpu_bundle || jit && nvrtc.ok()),
+        host: calls && (held.contains(&Target::Host) || jit && host.ok()),
     };
     findings.extend([host, nvrtc, nvfatbin, kernels]);
     findings.extend(bundles);
@@ -117,7 +121,9 @@ fn diagnose(config: &Config) -> Diagnosis {
 fn driver_findings() -> Vec<Finding> {
     match driver::driver() {
         Driver::Absent { searched } => {
-            let found = Finding::new("driver", Level::Warn, format!("none; tried {}", searched.join(", ")));
+            // The others are names of another system.
+            let names: BTreeSet<&String> = searched.iter().filter(|n| !n.starts_with("libcuda64")).collect();
+            let found = Finding::new("driver", Level::Warn, format!("none; tried {}", text::list(names)));
             vec![found.help("install the NVIDIA driver to run on a GPU; `--target host` runs without one")]
         }
         Driver::Unusable { why } => {
@@ -140,7 +146,7 @@ fn driver_findings() -> Vec<Finding> {
 
 /// The compiler of the host target. A library without bundles is enough to ask.
 fn host_compiler(config: &Config) -> Finding {
-    let library = match Library::open(Config { bundles: Vec::new(), ..config.clone() }) {
+    let library = match open(config, Vec::new()) {
         Ok(library) => library,
         Err(_) => return Finding::new("host compiler", Level::Warn, "not looked for: the kernels cannot be read"),
     };
@@ -176,6 +182,9 @@ fn nvrtc(config: &Config) -> (Finding, Option<Toolkit>) {
             let what = format!("{}, for {}", found.describe(), search.target);
             (Finding::new("NVRTC", Level::Ok, what), found.toolkit())
         }
+        Err(error) if config.nvrtc.is_some() => {
+            (missing("NVRTC", level, &error).help("unset PARBAKE_NVRTC, or let it name a libnvrtc.so"), None)
+        }
         Err(error) => (missing("NVRTC", level, &error), None),
     }
 }
@@ -190,39 +199,57 @@ fn nvfatbin(config: &Config, toolkit: Option<Toolkit>) -> Finding {
 }
 
 fn kernels(config: &Config) -> Finding {
-    let library = match Library::open(Config { bundles: Vec::new(), ..config.clone() }) {
+    let help = "set PARBAKE_KERNELS to the folder `kernels` of a checkout";
+    let library = match open(config, Vec::new()) {
         Ok(library) => library,
-        Err(error) => return Finding::reported("kernels", Level::Bad, &error.report()),
+        Err(error) => return Finding::reported("kernels", Level::Bad, &error.report()).help(help),
     };
     let place = config.kernels.as_ref().map_or("inside the library".to_owned(), |k| k.display().to_string());
-    let first = library.ops().next().map(|(id, _)| id);
-    let ops = text::count(library.ops().count(), "op");
-    match first.map(|id| library.sources(id).map(|_| ())) {
-        Some(Ok(())) => Finding::new("kernels", Level::Ok, format!("{place}, {ops}")),
-        None => Finding::new("kernels", Level::Bad, format!("{place}: no op there"))
-            .help("set PARBAKE_KERNELS to the folder `kernels` of a checkout"),
-        Some(Err(error)) => Finding::reported("kernels", Level::Warn, &error.report()),
+    let Some((first, _)) = library.ops().next() else {
+        return Finding::new("kernels", Level::Bad, format!("{place}: no op there")).help(help);
+    };
+    match library.sources(first) {
+        Ok(_) => Finding::new("kernels", Level::Ok, format!("{place}, {}", text::count(library.ops().count(), "op"))),
+        // Without sources bundles are still served.
+        Err(error) => Finding::reported("kernels", Level::Warn, &error.report()),
     }
 }
 
-fn bundles(config: &Config) -> Vec<Finding> {
-    let open = |bundles: Vec<PathBuf>| Library::open(Config { bundles, ..config.clone() });
-    let mut found = Vec::new();
+/// A library with these bundles only.
+fn open(config: &Config, bundles: Vec<PathBuf>) -> Result<Library, Box<parbake::Error>> {
+    Library::open(Config { bundles, ..config.clone() }).map_err(Box::new)
+}
+
+/// Every bundle, and the targets that the usable ones hold images for.
+fn bundles(config: &Config) -> (Vec<Finding>, BTreeSet<Target>) {
+    let (mut found, mut held) = (Vec::new(), BTreeSet::new());
     for path in &config.bundles {
-        found.push(match open(vec![path.clone()]) {
-            Ok(_) => Finding::new("bundle", Level::Ok, format!("{}: fits this library", path.display())),
-            // Definitions are a finding of their own.
-            Err(error) if !matches!(error, parbake::Error::Bundle { .. } | parbake::Error::BundleVersion { .. }) => {
-                Finding::new("bundle", Level::Warn, format!("{}: not opened, the kernels are bad", path.display()))
+        let shown = path.display();
+        let refused = match open(config, vec![path.clone()]) {
+            Err(error) if matches!(*error, parbake::Error::Bundle { .. } | parbake::Error::BundleVersion { .. }) => {
+                Some(error.report())
             }
-            Err(error) => {
-                let help = format!("parbake verify {}", path.display());
-                Finding::reported("bundle", Level::Bad, &error.report()).help(help)
-            }
-        });
+            // Other errors are findings of their own.
+            _ => None,
+        };
+        if let Some(report) = refused {
+            let why = report.causes.first().unwrap_or(&report.what);
+            let bad = Finding::reported("bundle", Level::Bad, &report);
+            found.push(Finding { what: format!("{shown}: {why}"), ..bad }.help(format!("parbake verify {shown}")));
+            continue;
+        }
+        let targets: BTreeSet<Target> =
+            inspect::open(path).map(|b| b.entries().iter().map(|e| e.target).collect()).unwrap_or_default();
+        let what = format!("{shown}: fits this library, for {}", text::list(&targets));
+        found.push(Finding::new("bundle", Level::Ok, what));
+        held.extend(targets);
     }
-    if let Ok(library) = open(Vec::new()) {
-        found.extend(library.bundles().map(|name| Finding::new("bundle", Level::Ok, name)));
+    if let Ok(library) = open(config, Vec::new()) {
+        for name in library.bundles() {
+            found.push(Finding::new("bundle", Level::Ok, name));
+            // Builds embed images for GPUs only.
+            held.extend("sm_90a".parse::<Target>());
+        }
     }
     if found.is_empty() {
         // Not a gap where kernels may be compiled.
@@ -230,7 +257,7 @@ fn bundles(config: &Config) -> Vec<Finding> {
         let none = Finding::new("bundles", level, "none: PARBAKE_BUNDLES is not set, and none is embedded");
         found.push(if config.jit { none } else { none.help("parbake build --arch … -o kernels.pbk") });
     }
-    found
+    (found, held)
 }
 
 /// Whether a folder, or what it would be made in, can be written. Leaves nothing behind.

@@ -254,18 +254,20 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// The facts of a cubin as indented lines.
-pub(super) fn cubin_text(facts: &CubinFacts) -> String {
-    let mut table = Table::plain();
+/// Adds the facts of a cubin to a table.
+pub(super) fn cubin_rows(facts: &CubinFacts, table: &mut Table) {
     let unknown = if facts.suffix_known { "" } else { ", or the same with a suffix: the file does not tell" };
     table.row(["compiled for".to_owned(), format!("{}{unknown}", facts.target)]);
     table.row(["toolkit".to_owned(), facts.toolkit.map_or("not stated".to_owned(), |t| t.to_string())]);
     for kernel in &facts.kernels {
-        table.row(["kernel", kernel]);
-        if let Some(r) = facts.resources.get(kernel) {
-            table.row(["".to_owned(), resources_text(r)]);
-        }
+        let uses = facts.resources.get(kernel).map(|r| format!("\n{}", resources_text(r))).unwrap_or_default();
+        table.row(["kernel".to_owned(), format!("{kernel}{uses}")]);
     }
+}
+
+fn cubin_text(facts: &CubinFacts) -> String {
+    let mut table = Table::plain();
+    cubin_rows(facts, &mut table);
     table.text()
 }
 

@@ -1,6 +1,6 @@
 //! `parbake show`: everything that the workspace holds about a spec, together.
 
-use super::inspect::{cubin_text, resources_text};
+use super::inspect::{cubin_rows, resources_text};
 use crate::output::{Failure, Output};
 use crate::select;
 use crate::text::{self, Table};
@@ -8,10 +8,11 @@ use parbake::Library;
 use parbake::store::{Store, StoreError};
 use parbake::workspace::Workspace;
 use parbake_codegen::toolchain::CompileManifest;
+use parbake_model::cubin::{self, CubinFacts};
 use parbake_model::metadata::Metadata;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Digest, Target, cubin, space};
+use parbake_model::{Digest, Target, space};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ struct Image {
     #[serde(skip)]
     unit: Option<String>,
     #[serde(skip)]
-    facts: Option<String>,
+    facts: Option<CubinFacts>,
 }
 
 /// What was compiled at one state of the sources.
@@ -117,10 +118,10 @@ fn image(found: Result<parbake::store::Artifact, StoreError>) -> Option<Image> {
         Err(StoreError::Io { .. }) => return None,
     };
     let manifest = manifest(&folder);
-    let facts = (metadata.target != Target::Host && damaged.is_none()).then(|| match cubin::read(&bytes) {
-        Ok(facts) => cubin_text(&facts),
-        Err(error) => format!("  {error}\n"),
-    });
+    let gpu = metadata.target != Target::Host && damaged.is_none();
+    let facts = gpu.then(|| cubin::read(&bytes)).transpose();
+    let damaged = damaged.or(facts.as_ref().err().map(ToString::to_string));
+    let facts = facts.ok().flatten();
     let (command, unit) = manifest.map(|m| (m.command, Some(m.unit.text))).unwrap_or_default();
     Some(Image { folder, metadata, command, damaged, unit, facts })
 }
@@ -227,7 +228,6 @@ fn image_text(image: &Image) -> String {
     let mut row = |name: &str, value: &str| table.row([name, value]);
     row("made by", &format!("{}, library {}, profile {}, in {} ms", m.toolchain, m.library, m.profile, m.compile_ms));
     row("command", &image.command.join(" "));
-    row("options", &m.options.join(" "));
     row("image", &format!("{}, {}, SHA-256 {}", m.file, text::bytes(m.size), m.image.short(16)));
     row("folder", &image.folder.display().to_string());
     if let Some(resources) = m.resources.as_ref().filter(|_| image.facts.is_none()) {
@@ -239,6 +239,8 @@ fn image_text(image: &Image) -> String {
     if let Some(why) = &image.damaged {
         row("DAMAGED", why);
     }
-    let facts = image.facts.as_deref().unwrap_or_default();
-    format!("\n  image for {}, build {}\n{}{facts}", m.target, m.build_key.short(16), table.text())
+    if let Some(facts) = &image.facts {
+        cubin_rows(facts, &mut table);
+    }
+    format!("\n  image for {}, build {}\n{}", m.target, m.build_key.short(16), table.text())
 }

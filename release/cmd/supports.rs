@@ -108,12 +108,22 @@ fn describe(outcome: &Outcome) -> String {
     text
 }
 
-/// Every place that was looked at, aligned.
+/// Every place that was looked at. Places with several candidates have one line each.
 pub(super) fn steps(steps: &[Step]) -> String {
-    let mut table = Table::plain();
-    for step in steps {
-        let target = step.target.map_or("–".to_owned(), |t| t.to_string());
-        table.row([&step.place, &target, &step.outcome]);
+    let mut text = String::new();
+    for same in steps.chunk_by(|a, b| a.place == b.place) {
+        let place = &same[0].place;
+        match same {
+            [Step { target: None, outcome, .. }] => text += &format!("  {place}: {outcome}\n"),
+            [Step { target: Some(target), outcome, .. }] => text += &format!("  {place} {target}: {outcome}\n"),
+            many => {
+                let mut table = Table::plain();
+                for step in many {
+                    table.row(["", &step.target.map_or("–".to_owned(), |t| t.to_string()), &step.outcome]);
+                }
+                text += &format!("  {place}\n{}", table.text());
+            }
+        }
     }
-    table.text()
+    text
 }

@@ -110,7 +110,7 @@ fn list(mut config: Config, out: Output) -> Result<(), Failure> {
         let mut table = Table::plain();
         for i in &installed {
             let name = i.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            table.row([i.name.as_str(), &i.version, &text::bytes(i.bytes), &name]);
+            table.row([name, format!("{} {}", i.name, i.version), text::bytes(i.bytes)]);
         }
         text += if installed.is_empty() { "  nothing\n" } else { "" };
         text += &table.text();

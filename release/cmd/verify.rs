@@ -128,7 +128,7 @@ fn describe(checked: &Checked) -> String {
         }
         None => {
             let violations = text::count(checked.violations.len(), "violation");
-            text += &format!("damaged  {}: {violations}\n", checked.file);
+            text += &format!("FAILED   {}: {violations}\n", checked.file);
         }
     }
     for violation in &checked.violations {

@@ -1,1 +1,9 @@
-//! x
+//! The command line, as a person types it: the real program, in a workspace of its own.
+
+mod answers;
+mod bundles;
+mod edits;
+mod errors;
+mod help;
+mod machine;
+mod workspace;

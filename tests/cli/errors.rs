@@ -1,0 +1,82 @@
+//! What a person types wrong is said clearly, ends with status 2, and writes nothing.
+
+use crate::machine::Machine;
+
+#[test]
+fn unknown_names_and_values_name_what_there_is() {
+    let machine = Machine::new();
+    for (words, says) in [
+        ("ops rmsnrm", &["rmsnrm", "did you mean `rmsnorm`"][..]),
+        ("ops --family nrom", &["nrom", "did you mean `norm`"]),
+        ("ops zzz*", &["zzz*", "norm/rmsnorm"]),
+        ("supports rmsnrm dtype=f32 --target host", &["did you mean `rmsnorm`"]),
+        ("why rmsnorm dtyp=f32 --target host", &["dtyp", "expected: dtype", "parbake ops rmsnorm"]),
+        ("why rmsnorm dtype=f64 --target host", &["f64", "f16, bf16, f32"]),
+        ("why rmsnorm f32 --target host", &["f32", "did you mean `dtype=f32`"]),
+        ("why rmsnorm dtype= --target host", &["name=value"]),
+        ("why rmsnorm --target host", &["axis `dtype` has no value", "f16, bf16, f32"]),
+        ("why rmsnorm dtype=f32 dtype=f16 --target host", &["`dtype` is given twice"]),
+        ("why rmsnorm dtype=f32 block=3 --target host", &["tactic `block` has no value `3`", "128"]),
+        ("expand", &["PARBAKE_ARCHS", "90a"]),
+        ("expand --arch 80 --op nothing", &["`nothing` matches no op", "norm/rmsnorm"]),
+        ("expand --arch 80 --only dtype=f99", &["dtype=f99", "bf16"]),
+        ("expand --arch ,", &["the list is empty"]),
+        ("toolchain install 11.8", &["11.8", "12.9"]),
+    ] {
+        let ran = machine.say(words);
+        assert_eq!(ran.status, 2, "{words}: {ran:?}");
+        for text in says {
+            assert!(ran.stderr.contains(text), "{words}: no {text:?} in {}", ran.stderr);
+        }
+        assert!(ran.stdout.is_empty(), "{words}: {ran:?}");
+    }
+    assert!(!machine.workspace().exists() && !machine.path("toolchains").exists());
+}
+
+#[test]
+fn architectures_are_parsed_not_matched() {
+    let machine = Machine::new();
+    for (arch, says) in
+        [("99", "90a"), ("12.1", "`121`"), ("2.1", "`21`"), ("90b", "90a"), ("90f", "no suffix `f`"), ("hots", "90a")]
+    {
+        for words in [
+            vec!["expand", "--arch", arch],
+            vec!["supports", "rmsnorm", "dtype=f32", "--target", arch],
+            vec!["why", "rmsnorm", "dtype=f32", "--target", arch],
+        ] {
+            let ran = machine.run(&words);
+            assert_eq!(ran.status, 2, "{words:?}: {ran:?}");
+            assert!(ran.stderr.contains(&format!("`{arch}`")) && ran.stderr.contains(says), "{words:?}: {ran:?}");
+        }
+    }
+    let set = Machine::new().set("PARBAKE_ARCHS", "80,99").say("expand");
+    assert_eq!(set.status, 2);
+    assert!(set.stderr.contains("PARBAKE_ARCHS") && set.stderr.contains("99"), "{set:?}");
+    assert!(!machine.workspace().exists());
+}
+
+#[test]
+fn a_malformed_definition_is_pointed_at() {
+    let machine = Machine::with_own_kernels();
+    let file = machine.path("kernels/norm/rmsnorm/op.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let wrong = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        let at = text[..text.find(from).unwrap()].lines().count() + 1;
+        std::fs::write(&file, text.replacen(from, to, 1)).unwrap();
+        (at, machine.say("ops"))
+    };
+    for (from, to, column, says) in [
+        ("host = true", "host = maybe", 8, ""),
+        ("host = true", "hots = true", 1, "hots"),
+        ("since = \"sm_75\"", "since = \"sm_99\"", 9, "sm_99"),
+        ("[[tensor]]\nname = \"x\"", "[[tensor]]\nname = \"out\"", 1, "`out` is declared twice"),
+    ] {
+        let (line, ran) = wrong(from, to);
+        let line = line + from.matches('\n').count();
+        assert_eq!(ran.status, 1, "{to}: {ran:?}");
+        let place = format!("norm/rmsnorm/op.toml:{line}:{column}: ");
+        assert!(ran.stderr.contains(&place) && ran.stderr.contains(says), "{to}: no {place} in {}", ran.stderr);
+    }
+    assert!(!machine.workspace().exists());
+}

@@ -1,0 +1,127 @@
+//! What `show` finds in a workspace.
+
+use crate::machine::{Machine, sample};
+use parbake::model::identity::Profile;
+use parbake::model::metadata::{self, Metadata};
+use parbake::model::source::Closure;
+use parbake::model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION};
+use parbake::store::Store;
+use parbake_codegen::toolchain::{CompileManifest, Unit};
+
+/// Publishes an entry as a compiler would have left it.
+fn publish(machine: &Machine, dtype: &str, target: &str) -> String {
+    let target: Target = target.parse().unwrap();
+    let (spec, source_key) = machine.spec(&[("dtype", dtype)], target);
+    let host = target == Target::Host;
+    let bytes = if host { b"\x7fELF of a host".to_vec() } else { std::fs::read(sample("13.0-90a.cubin")).unwrap() };
+    let unit = Unit {
+        name: format!("{}.cu", spec.uri),
+        text: "// the rendered unit\n".to_owned(),
+        entry: spec.entry(),
+        closure: Closure::default(),
+    };
+    let toolchain = "nvrtc test".to_owned();
+    let (options, profile) = (vec!["--an-option".to_owned()], Profile::Release);
+    let metadata = Metadata {
+        schema: metadata::SCHEMA,
+        op: spec.op.clone(),
+        uri: spec.uri.clone(),
+        entry: spec.entry(),
+        target,
+        source_key,
+        build_key: Digest::of(b"build"),
+        launch_abi: LAUNCH_ABI,
+        library: VERSION.to_owned(),
+        toolchain: toolchain.clone(),
+        toolkit: (!host).then_some(Toolkit { major: 13, minor: 0 }),
+        options: options.clone(),
+        profile,
+        image: Digest::of(&bytes),
+        size: bytes.len() as u64,
+        file: Metadata::file_for(target).to_owned(),
+        resources: None,
+        compile_ms: 7,
+        log: "a warning".to_owned(),
+        spec,
+    };
+    let command = vec!["nvrtc".to_owned(), "--an-option".to_owned()];
+    let manifest = CompileManifest { unit, target, options, toolchain, profile, command };
+    let store = Store::new(machine.library().workspace().clone());
+    store.publish(&metadata, &bytes, &serde_json::to_string(&manifest).unwrap()).unwrap();
+    metadata.uri
+}
+
+#[test]
+fn show_puts_source_command_and_image_together() {
+    let machine = Machine::with_own_kernels();
+    let uri = publish(&machine, "f32", "90a");
+    assert_eq!(publish(&machine, "f32", "host"), uri);
+    for words in [format!("show {uri}"), format!("show {}", &uri[..13])] {
+        let text = machine.say(&words).ok().stdout;
+        for part in [
+            &uri,
+            "rmsnorm dtype=f32",
+            "the library's own now",
+            "// the rendered unit",
+            "nvrtc --an-option",
+            "image for sm_90a",
+            "image for host",
+            "kernel.cubin",
+            "kernel.so",
+            "registers",
+            "in 7 ms",
+            "a warning",
+        ] {
+            assert!(text.contains(part), "{words}: no {part:?} in {text}");
+        }
+    }
+    assert!(!machine.say(&format!("show {uri} --no-source")).ok().stdout.contains("the rendered unit"));
+    let json = machine.say(&format!("show {uri} --json")).ok().json();
+    let state = json["states"].as_object().unwrap().values().next().unwrap();
+    assert_eq!(state["images"].as_array().unwrap().len(), 2, "{json}");
+
+    let header = machine.path("kernels/norm/rmsnorm/rmsnorm.cuh");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text + "// edited\n").unwrap();
+    assert!(machine.say(&format!("show {uri}")).ok().stdout.contains("stale"));
+}
+
+#[test]
+fn the_beginning_of_several_uris_lists_them() {
+    let machine = Machine::new();
+    let (first, second) = (publish(&machine, "f32", "90a"), publish(&machine, "f16", "90a"));
+    let ran = machine.say("show rmsnorm");
+    assert_eq!(ran.status, 2, "{ran:?}");
+    assert!(ran.stderr.contains(&first) && ran.stderr.contains(&second), "{ran:?}");
+}
+
+#[test]
+fn what_was_never_compiled_has_a_command() {
+    let machine = Machine::new();
+    let (spec, _) = machine.spec(&[("dtype", "bf16")], Target::Host);
+    let ran = machine.say(&format!("show {}", spec.uri));
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(ran.stderr.contains("parbake run rmsnorm dtype=bf16"), "{ran:?}");
+    assert_eq!(machine.say("show something-else").status, 1);
+    assert!(!machine.workspace().exists());
+}
+
+#[test]
+fn a_damaged_entry_is_shown_as_such() {
+    let machine = Machine::new();
+    let uri = publish(&machine, "f32", "90a");
+    let (_, key) = machine.spec(&[("dtype", "f32")], "90a".parse().unwrap());
+    let folder = machine.workspace().join(format!("store/v1/{key}/sm_90a/{}", Digest::of(b"build")));
+    std::fs::write(folder.join("kernel.cubin"), "cut").unwrap();
+    let text = machine.say(&format!("show {uri}")).ok().stdout;
+    assert!(text.contains("DAMAGED") && text.contains("kernel.cubin holds 3 bytes"), "{text}");
+}
+
+#[test]
+fn a_warm_store_serves_without_a_compiler() {
+    let machine = Machine::new().set("PARBAKE_JIT", "off");
+    publish(&machine, "f32", "90a");
+    assert!(machine.say("supports rmsnorm dtype=f32 --target 90a").ok().stdout.starts_with("store"));
+    let why = machine.say("why rmsnorm dtype=f32 --target 90a").ok().stdout;
+    assert!(why.contains("→ store, sm_90a"), "{why}");
+}
