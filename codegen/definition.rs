@@ -185,6 +185,11 @@ fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
             }
         }
     }
+    for (kind, count, most) in [("axis", op.axes.len(), 16), ("tactic", op.tactics.len(), 4)] {
+        if count > most {
+            wrong(&[kind], format!("{count} of `[[{kind}]]`; launchers keep room for {most}"));
+        }
+    }
     if !op.tactics.is_empty() && op.default_tactics.is_empty() {
         wrong(&["tactic"], "an op with tactics declares a `[[default_tactic]]`".into());
     }
@@ -206,6 +211,9 @@ fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
 }
 
 fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
+    if op.dims.len() > 16 {
+        wrong(&["dim"], format!("{} of `[[dim]]`; launchers keep room for 16", op.dims.len()));
+    }
     let mut names = BTreeSet::new();
     for (i, dim) in op.dims.iter().enumerate() {
         let i = i.to_string();

@@ -42,13 +42,21 @@ impl BadArguments {
     }
 }
 
+/// The most shape symbols and axes that an op may have: a check allocates nothing.
+const MAX_SYMBOLS: usize = 16;
+
 /// The values found by a check that passed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bound {
-    /// Shape symbols, in the op's order.
-    pub(crate) dims: Vec<i64>,
-    /// The value's place on each axis that a tensor's type decides; `None` for others.
-    pub(crate) axes: Vec<Option<usize>>,
+    dims: [i64; MAX_SYMBOLS],
+    axes: [usize; MAX_SYMBOLS],
+}
+
+impl Bound {
+    /// The value's place on each axis, in the op's order.
+    pub(crate) fn axes(&self, op: &Op) -> &[usize] {
+        &self.axes[..op.axes.len()]
+    }
 }
 
 /// Checks tensors and scalars given in the op's order.
@@ -62,8 +70,8 @@ pub(crate) fn check(op: &Op, tensors: &[Tensor], scalars: &[f64]) -> Result<Boun
         wrong("call", "count", expected, format!("{} and {}", tensors.len(), scalars.len()));
         return Err(BadArguments { op: op.name.clone(), violations: bad });
     }
-    let mut dims = vec![None; op.dims.len()];
-    let mut axes: Vec<Option<usize>> = vec![None; op.axes.len()];
+    let mut dims = [None; MAX_SYMBOLS];
+    let mut axes: [Option<usize>; MAX_SYMBOLS] = [None; MAX_SYMBOLS];
     for (def, tensor) in op.tensors.iter().zip(tensors) {
         let name = &def.name;
         match (&def.axis, def.dtype) {
@@ -125,7 +133,7 @@ pub(crate) fn check(op: &Op, tensors: &[Tensor], scalars: &[f64]) -> Result<Boun
         check_aliasing(op, tensors, &mut bad);
     }
     if bad.is_empty() {
-        Ok(Bound { dims: dims.into_iter().map(|d| d.unwrap_or(0)).collect(), axes })
+        Ok(Bound { dims: dims.map(|d| d.unwrap_or(0)), axes: axes.map(|a| a.unwrap_or(0)) })
     } else {
         Err(BadArguments { op: op.name.clone(), violations: bad })
     }
@@ -196,7 +204,7 @@ fn check_aliasing(op: &Op, tensors: &[Tensor], bad: &mut Vec<Violation>) {
 
 /// The values a check found, as a launcher sees them.
 pub(crate) fn checked<'a>(op: &'a Op, tensors: &'a [Tensor], scalars: &'a [f64], bound: &'a Bound) -> Checked<'a> {
-    Checked { op, tensors, scalars, dims: &bound.dims }
+    Checked { op, tensors, scalars, dims: &bound.dims[..op.dims.len()] }
 }
 
 /// The element type that the written tensors have.

@@ -1,7 +1,7 @@
 //! The target context: which targets this process is about, from the devices found and the targets requested.
 
 use crate::driver::{self, Device};
-use crate::library::Goal;
+use crate::goal::Goal;
 use parbake_model::settings::Config;
 use parbake_model::verdict::{self, Image};
 use parbake_model::{Target, Toolkit};

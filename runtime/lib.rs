@@ -19,6 +19,7 @@
 
 pub mod binding;
 mod bundles;
+mod call;
 pub mod capability;
 pub mod check;
 mod code;
@@ -27,11 +28,14 @@ pub mod decision;
 pub mod driver;
 mod embedded;
 mod error;
+mod goal;
 #[cfg(feature = "jit")]
 mod jit;
 mod library;
+mod load;
 #[cfg(feature = "jit")]
 mod lock;
+mod lookup;
 pub mod memory;
 pub mod store;
 mod tensor;
@@ -45,8 +49,10 @@ mod modules;
 #[rustfmt::skip]
 mod params;
 
+pub use call::{Called, Prepared};
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;
-pub use library::{Called, Goal, Library, OpId, SpecId, Support};
+pub use goal::{Goal, Support};
+pub use library::{Library, OpId, SpecId};
 pub use parbake_model as model;
 pub use tensor::{MAX_RANK, Tensor};

@@ -3,98 +3,33 @@
 //! Look-up order: registry → bundles (explicit, then embedded) → store → JIT, if it is allowed → an error that names
 //! everything that was searched. Nothing is written and no device is touched before something needs it.
 
-use crate::binding::{Binding, Choices, MAX_TACTICS, Tactic};
+use crate::binding::Binding;
 use crate::bundles::OpenBundle;
-use crate::check;
-use crate::code::{Code, Kernel, Place, Stream};
-use crate::decision::{Decision, Origin};
+use crate::code::{Kernel, Place};
 use crate::driver::{self, Driver};
 use crate::error::Error;
-use crate::store::{Artifact, Store};
-use crate::tensor::Tensor;
+use crate::goal::Goal;
+use crate::store::Store;
 use crate::workspace::Workspace;
 use once_cell::sync::OnceCell;
-use parbake_model::bundle::Entry;
 use parbake_model::identity::{Spec, SpecIndex};
-use parbake_model::op::{Op, Role};
+use parbake_model::op::Op;
 use parbake_model::settings::{Config, nearest};
 use parbake_model::source::{KernelTree, OpSources};
-use parbake_model::target::{Arch, Suffix};
-use parbake_model::verdict::{self, Image};
-use parbake_model::{Digest, Target, Toolkit, space};
+use parbake_model::{Digest, Target, space};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
-use std::time::Instant;
 
 /// The number of an op in this library.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct OpId(u16);
+pub struct OpId(pub(crate) u16);
 
 /// The number of a spec in this library.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SpecId {
-    op: OpId,
-    index: SpecIndex,
-}
-
-/// What an image is wanted for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Goal {
-    /// A device of this architecture, under a driver of this version.
-    Device(Arch, Toolkit),
-    /// The host target.
-    Host,
-    /// A target, whatever is in this machine.
-    Target(Target),
-}
-
-impl Goal {
-    fn arch(self) -> Option<Arch> {
-        match self {
-            Self::Device(arch, _) => Some(arch),
-            Self::Host => None,
-            Self::Target(target) => target.arch(),
-        }
-    }
-    fn driver(self) -> Option<Toolkit> {
-        match self {
-            Self::Device(_, driver) => Some(driver),
-            _ => None,
-        }
-    }
-    /// What a compiler is asked for: exactly this chip.
-    #[must_use]
-    pub fn target(self) -> Target {
-        match self {
-            Self::Device(arch, _) if arch.facts().is_some_and(|f| f.specific) => Target::Sm(arch, Suffix::Specific),
-            Self::Device(arch, _) => Target::Sm(arch, Suffix::Baseline),
-            Self::Host => Target::Host,
-            Self::Target(target) => target,
-        }
-    }
-    fn words(self) -> String {
-        match self {
-            Self::Device(arch, driver) => format!("sm_{arch} (driver of CUDA {driver})"),
-            Self::Host => "host".to_owned(),
-            Self::Target(target) => target.to_string(),
-        }
-    }
-}
-
-/// How a spec would be served.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Support {
-    /// From a bundle.
-    Bundle,
-    /// From the store.
-    Store,
-    /// By compiling it.
-    Jit,
-    /// It exists, but nothing covers it and it may not be compiled.
-    NotCovered,
-    /// It does not exist, because of this.
-    Unsupported(String),
+    pub(crate) op: OpId,
+    pub(crate) index: SpecIndex,
 }
 
 pub(crate) struct LoadedOp {
@@ -104,15 +39,6 @@ pub(crate) struct LoadedOp {
     sources: OnceCell<OpSources>,
 }
 
-/// What a call used.
-#[derive(Clone, Debug)]
-pub struct Called {
-    /// The kernel; none if there was nothing to do.
-    pub kernel: Option<Arc<Kernel>>,
-    /// Where it came from for this call.
-    pub from: Origin,
-}
-
 /// All ops, and the kernels loaded so far.
 pub struct Library {
     pub(crate) config: Config,
@@ -120,16 +46,11 @@ pub struct Library {
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
     ops: Vec<LoadedOp>,
-    bundles: Vec<OpenBundle>,
-    kernels: RwLock<HashMap<u64, Arc<OnceCell<Arc<Kernel>>>>>,
-    uncovered: RwLock<HashSet<u64>>,
+    pub(crate) bundles: Vec<OpenBundle>,
+    pub(crate) kernels: RwLock<HashMap<u64, Arc<OnceCell<Arc<Kernel>>>>>,
+    pub(crate) uncovered: RwLock<HashSet<u64>>,
     #[cfg(feature = "jit")]
     pub(crate) jit: crate::jit::Jit,
-}
-
-enum Candidate<'a> {
-    Bundle(&'a OpenBundle, &'a Entry),
-    Store(Box<Artifact>),
 }
 
 impl Library {
@@ -332,404 +253,6 @@ impl Library {
         let tree = self.tree.as_ref().ok_or_else(|| Error::NoSources { uri: loaded.op.name.clone() })?;
         Ok(loaded.sources.get_or_try_init(|| OpSources::read(tree, &loaded.op))?)
     }
-
-    /// How a spec would be served, without serving it: nothing is compiled, loaded or written, no device is touched.
-    ///
-    /// # Errors
-    /// A spec that does not exist for the goal, or a bundle or source that cannot be read.
-    pub fn explain(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<Decision, Error> {
-        let (mut decision, found) = self.find(op, spec, goal)?;
-        match found {
-            Some(Candidate::Bundle(_, entry)) => {
-                (decision.from, decision.target) = (Some(Origin::Bundle), Some(entry.target))
-            }
-            Some(Candidate::Store(a)) => {
-                (decision.from, decision.target) = (Some(Origin::Store), Some(a.metadata.target))
-            }
-            None if self.may_compile(&mut decision, goal) => {
-                (decision.from, decision.target) = (Some(Origin::Jit), Some(goal.target()));
-            }
-            None => {}
-        }
-        Ok(decision)
-    }
-
-    /// How a spec would be served.
-    ///
-    /// # Errors
-    /// A bundle or source that cannot be read.
-    pub fn supports(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<Support, Error> {
-        match self.explain(op, spec, goal) {
-            Err(Error::Unsupported { reason, .. }) => Ok(Support::Unsupported(reason)),
-            Err(e) => Err(e),
-            Ok(decision) => Ok(match decision.from {
-                Some(Origin::Bundle) => Support::Bundle,
-                Some(Origin::Store) => Support::Store,
-                Some(Origin::Jit | Origin::Registry) => Support::Jit,
-                None => Support::NotCovered,
-            }),
-        }
-    }
-
-    #[cfg(feature = "jit")]
-    fn may_compile(&self, decision: &mut Decision, goal: Goal) -> bool {
-        if !self.config.jit {
-            decision.note("jit", None, "switched off by PARBAKE_JIT");
-            return false;
-        }
-        match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
-            Ok(toolchain) => {
-                decision.note("jit", Some(goal.target()), format!("{} would compile it", toolchain.id()));
-                true
-            }
-            Err(report) => {
-                decision.note("jit", Some(goal.target()), format!("no toolchain: {}", report.what));
-                false
-            }
-        }
-    }
-
-    #[cfg(not(feature = "jit"))]
-    fn may_compile(&self, decision: &mut Decision, _: Goal) -> bool {
-        decision.note("jit", None, "this build has no compiler (feature `jit`)");
-        false
-    }
-
-    /// Looks in bundles and in the store.
-    fn find<'a>(&'a self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Decision, Option<Candidate<'a>>), Error> {
-        let def = self.definition(op);
-        let judged = match goal {
-            Goal::Device(arch, _) => Target::Sm(arch, Suffix::Baseline),
-            other => other.target(),
-        };
-        space::check(def, spec, Some(judged)).map_err(|reason| Error::Unsupported {
-            spec: spec.to_string(),
-            target: goal.words(),
-            reason: reason.0,
-        })?;
-        let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
-        let mut decision = Decision {
-            op: def.name.clone(),
-            path: def.path(),
-            spec: spec.to_string(),
-            uri: spec.uri.clone(),
-            source_key,
-            runs_on: goal.words(),
-            arch: if goal == Goal::Host { "host".to_owned() } else { goal.target().digits() },
-            steps: Vec::new(),
-            from: None,
-            target: None,
-        };
-        if goal.target() == Target::Host {
-            "host".clone_into(&mut decision.arch);
-        }
-        if self.bundles.is_empty() {
-            decision.note("bundles", None, "none: PARBAKE_BUNDLES is not set, and none is embedded");
-        }
-        for bundle in &self.bundles {
-            if let Some(entry) = bundle.find(source_key, goal.arch(), goal.driver(), &mut decision) {
-                return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
-            }
-        }
-        let stored = self.find_stored(def, spec, source_key, goal, &mut decision);
-        Ok((decision, stored.map(|a| Candidate::Store(Box::new(a)))))
-    }
-
-    /// Looks in the store: for the exact build if it could be made here, otherwise for any that fits.
-    fn find_stored(
-        &self,
-        def: &Op,
-        spec: &Spec,
-        source_key: Digest,
-        goal: Goal,
-        decision: &mut Decision,
-    ) -> Option<Artifact> {
-        let place = format!("store {}", self.workspace.store().display());
-        if !self.config.cache {
-            decision.note(place, None, "switched off by PARBAKE_CACHE");
-            return None;
-        }
-        #[cfg(feature = "jit")]
-        if self.config.jit
-            && let Ok(toolchain) = self.jit.toolchain(self, goal.target(), goal.driver(), None)
-        {
-            let build_key = parbake_codegen::artifact::build_key(&*toolchain, def, source_key, goal.target());
-            return match self.store.get(source_key, goal.target(), build_key) {
-                Ok(Some(artifact)) => {
-                    decision.note(place, Some(goal.target()), "holds this very build");
-                    Some(artifact)
-                }
-                Ok(None) => {
-                    decision.note(place, Some(goal.target()), self.store_absence(spec, source_key));
-                    None
-                }
-                Err(e) => {
-                    decision.note(place, Some(goal.target()), e);
-                    None
-                }
-            };
-        }
-        let _ = def;
-        let mut fitting = Vec::new();
-        for target in self.store.targets(source_key) {
-            for found in self.store.all(source_key, target) {
-                match found {
-                    Ok(artifact) => fitting.push(artifact),
-                    Err(e) => decision.note(&place, Some(target), e),
-                }
-            }
-        }
-        if fitting.is_empty() {
-            decision.note(place, None, self.store_absence(spec, source_key));
-            return None;
-        }
-        let none = Toolkit { major: 0, minor: 0 };
-        let image = |a: &Artifact| Image { target: a.metadata.target, toolkit: a.metadata.toolkit.unwrap_or(none) };
-        let images: Vec<Image> = fitting.iter().map(image).collect();
-        let (best, trace) = verdict::select(images.iter().zip(fitting), goal.arch(), goal.driver(), false);
-        for (target, verdict) in trace {
-            match verdict {
-                Ok(how) => decision.note(&place, Some(target), how),
-                Err(why) => decision.note(&place, Some(target), why),
-            }
-        }
-        best.map(|(_, artifact)| artifact)
-    }
-
-    /// Why the store has no entry: sources of another state are told from none at all.
-    fn store_absence(&self, spec: &Spec, source_key: Digest) -> String {
-        let others = self.store.sources_of(&spec.uri, source_key);
-        if others == 0 {
-            "no entry".to_owned()
-        } else {
-            format!("source changed: {others} entries of this spec are from other sources")
-        }
-    }
-
-    /// Calls an op on memory that the caller vouches for.
-    ///
-    /// Arguments are given in the op's order: outputs, inputs; then scalars. They are checked first; after an error
-    /// nothing was launched. Zero rows are no work, and no error.
-    ///
-    /// # Errors
-    /// Arguments that do not fit; no kernel; a launch that failed.
-    ///
-    /// # Safety
-    /// Every tensor's memory is valid at `place` for its whole extent, until `stream` has passed the work.
-    pub unsafe fn call(
-        &self,
-        op: OpId,
-        tensors: &[Tensor],
-        scalars: &[f64],
-        place: Place,
-        stream: Stream,
-    ) -> Result<Called, Error> {
-        let binding = self.binding(op)?;
-        let def = self.definition(op);
-        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
-        let written = def.tensors.iter().zip(tensors).filter(|(t, _)| t.role != Role::In);
-        if written.into_iter().all(|(_, t)| t.is_empty()) {
-            return Ok(Called { kernel: None, from: Origin::Registry });
-        }
-        let goal = self.goal(place)?;
-        let checked = check::checked(def, tensors, scalars, &bound);
-        let mut choices = Choices::default();
-        (binding.select)(&checked, goal.target(), &mut choices);
-        let axes: Vec<usize> = bound.axes.iter().map(|a| a.unwrap_or(0)).collect();
-        let (kernel, tactic, from) = self.choose(op, &axes, &choices, place, goal)?;
-        let mut launch = (binding.arrange)(&checked, &tactic);
-        // SAFETY: the caller vouches for the memory, and the launcher derived its pointers from the checked tensors.
-        unsafe { kernel.launch(&mut launch, stream)? };
-        Ok(Called { kernel: Some(kernel), from })
-    }
-
-    /// The specs that a call with these arguments may use, best first.
-    ///
-    /// # Errors
-    /// Arguments that do not fit.
-    pub fn choices(&self, op: OpId, tensors: &[Tensor], scalars: &[f64], target: Target) -> Result<Vec<Spec>, Error> {
-        let binding = self.binding(op)?;
-        let def = self.definition(op);
-        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
-        let mut choices = Choices::default();
-        (binding.select)(&check::checked(def, tensors, scalars, &bound), target, &mut choices);
-        let axes: Vec<usize> = bound.axes.iter().map(|a| a.unwrap_or(0)).collect();
-        choices.as_slice().iter().map(|t| Ok(Spec::at(def, self.index(def, &axes, t)?))).collect()
-    }
-
-    fn index(&self, def: &Op, axes: &[usize], tactic: &Tactic) -> Result<SpecIndex, Error> {
-        let mut digits = [0; MAX_TACTICS];
-        for ((digit, t), value) in digits.iter_mut().zip(&def.tactics).zip(tactic.0) {
-            let found = t.values.iter().position(|v| *v == value);
-            *digit = found.ok_or_else(|| Error::UnknownValue {
-                op: def.name.clone(),
-                what: format!("its launcher chose {} = {value}, which op.toml does not declare", t.name),
-                expected: format!("{:?}", t.values),
-                got: value.to_string(),
-            })?;
-        }
-        Ok(Spec::index(def, axes, &digits[..def.tactics.len()]))
-    }
-
-    /// The first choice; with JIT off the first that is covered.
-    fn choose(
-        &self,
-        op: OpId,
-        axes: &[usize],
-        choices: &Choices,
-        place: Place,
-        goal: Goal,
-    ) -> Result<(Arc<Kernel>, Tactic, Origin), Error> {
-        let def = self.definition(op);
-        let mut first_gap = None;
-        for (i, tactic) in choices.as_slice().iter().enumerate() {
-            let index = self.index(def, axes, tactic)?;
-            let key = registry_key(op, index, place);
-            if let Some(kernel) = self.loaded(key) {
-                return Ok((kernel, *tactic, Origin::Registry));
-            }
-            if !self.config.jit && self.uncovered.read().is_ok_and(|u| u.contains(&key)) {
-                continue;
-            }
-            match self.load(op, &Spec::at(def, index), key, place, goal) {
-                Ok(kernel) => {
-                    if i > 0 {
-                        tracing::info!(op = def.name, tactic = ?tactic.0, "the best tactic is not covered; using the next that is");
-                    }
-                    let origin = kernel.origin;
-                    return Ok((kernel, *tactic, origin));
-                }
-                Err(gap @ Error::NotCovered(_)) if !self.config.jit => {
-                    if let Ok(mut uncovered) = self.uncovered.write() {
-                        uncovered.insert(key);
-                    }
-                    first_gap = first_gap.or(Some(gap));
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        match first_gap {
-            Some(gap) => Err(gap),
-            // Every choice was found uncovered before: say again what the first one lacks.
-            None => {
-                let index = self.index(def, axes, &choices.as_slice()[0])?;
-                Err(Error::NotCovered(Box::new(self.explain(op, &Spec::at(def, index), goal)?)))
-            }
-        }
-    }
-
-    /// A kernel that this process loaded before.
-    fn loaded(&self, key: u64) -> Option<Arc<Kernel>> {
-        self.kernels.read().ok()?.get(&key)?.get().cloned()
-    }
-
-    /// The number of a spec: what [`Library::hit`] takes.
-    ///
-    /// # Errors
-    /// If the spec is not one of the op's.
-    pub fn id(&self, op: OpId, spec: &Spec) -> Result<SpecId, Error> {
-        let def = self.definition(op);
-        let axis = |(axis, (_, value)): (&parbake_model::op::Axis, &(String, String))| {
-            axis.values.iter().position(|v| &v.value == value)
-        };
-        let axes: Option<Vec<usize>> = def.axes.iter().zip(&spec.axes).map(axis).collect();
-        let mut tactic = Tactic::default();
-        tactic.0.iter_mut().zip(&spec.tactic).for_each(|(place, (_, value))| *place = *value);
-        let axes = axes.ok_or_else(|| Error::UnknownValue {
-            op: def.name.clone(),
-            what: "the spec has a value that the op does not declare".into(),
-            expected: "a spec of this op".into(),
-            got: spec.to_string(),
-        })?;
-        Ok(SpecId { op, index: self.index(def, &axes, &tactic)? })
-    }
-
-    /// A kernel that this process loaded before. Costs one look-up: no lock is waited for but a reader's.
-    #[must_use]
-    pub fn hit(&self, id: SpecId, place: Place) -> Option<Arc<Kernel>> {
-        self.loaded(registry_key(id.op, id.index, place))
-    }
-
-    /// The kernel of a spec at a place: found, or compiled, and loaded. Kept for the life of the process.
-    ///
-    /// # Errors
-    /// If it exists nowhere and may not or cannot be compiled, or cannot be loaded.
-    pub fn kernel(&self, op: OpId, spec: &Spec, place: Place) -> Result<(Arc<Kernel>, Origin), Error> {
-        let id = self.id(op, spec)?;
-        if let Some(kernel) = self.hit(id, place) {
-            return Ok((kernel, Origin::Registry));
-        }
-        let key = registry_key(op, id.index, place);
-        let kernel = self.load(op, spec, key, place, self.goal(place)?)?;
-        let origin = kernel.origin;
-        Ok((kernel, origin))
-    }
-
-    /// Finds or compiles, then loads. One thread works for a key, others wait for it; a failure is tried again.
-    fn load(&self, op: OpId, spec: &Spec, key: u64, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
-        let cell =
-            self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
-        let kernel = cell.get_or_try_init(|| {
-            let start = Instant::now();
-            let (mut decision, found) = self.find(op, spec, goal)?;
-            let (image, target, origin, compile_ms) = match found {
-                Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
-                Some(Candidate::Store(artifact)) => (artifact.bytes, artifact.metadata.target, Origin::Store, None),
-                None => {
-                    let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
-                    let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
-                    (artifact.bytes, artifact.metadata.target, origin, ms)
-                }
-            };
-            (decision.from, decision.target) = (Some(origin), Some(target));
-            let loaded = match place {
-                Place::Host => Code::load_host(&image, &spec.entry()),
-                Place::Cuda(ordinal) => {
-                    let ready = driver::ready().expect("bug: a goal for a device without a driver");
-                    Code::load_cuda(ready, ordinal, &image, &spec.entry())
-                }
-            };
-            let code = loaded.map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?;
-            let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
-            tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, "kernel loaded");
-            let (entry, uri) = (spec.entry(), spec.uri.clone());
-            Ok::<_, Error>(Arc::new(Kernel { entry, uri, decision, origin, compile_ms, load_ms, code }))
-        })?;
-        Ok(kernel.clone())
-    }
-
-    #[cfg(feature = "jit")]
-    fn compile(&self, op: OpId, spec: &Spec, goal: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
-        if !self.config.jit {
-            decision.note("jit", None, "switched off by PARBAKE_JIT");
-            return Err(Error::NotCovered(Box::new(decision.clone())));
-        }
-        match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
-            Ok(toolchain) => {
-                decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
-                self.obtain(op, spec, goal.target(), &*toolchain)
-            }
-            Err(report) => {
-                decision.note("jit", Some(goal.target()), report.to_string());
-                Err(Error::NotCovered(Box::new(decision.clone())))
-            }
-        }
-    }
-
-    #[cfg(not(feature = "jit"))]
-    fn compile(&self, _: OpId, _: &Spec, _: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
-        decision.note("jit", None, "this build has no compiler (feature `jit`)");
-        Err(Error::NotCovered(Box::new(decision.clone())))
-    }
-}
-
-/// A spec at a place, in one word: op, spec number, place.
-fn registry_key(op: OpId, index: SpecIndex, place: Place) -> u64 {
-    let place = match place {
-        Place::Host => 0,
-        Place::Cuda(ordinal) => ordinal as u64 + 1,
-    };
-    u64::from(op.0) << 48 | (place & 0xffff) << 32 | u64::from(index.0)
 }
 
 fn default_tactic(op: &Op, target: Target) -> std::collections::BTreeMap<String, u32> {

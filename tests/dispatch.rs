@@ -20,7 +20,7 @@ proptest! {
             let dtype = DType::ALL[dtype];
             for (id, op) in library.ops() {
                 let at = |i: usize, shape: &[i64], strides: &[i64]| {
-                    let address = (i + 1) << 32 | offsets[i] * dtype.bytes();
+                    let address = ((i + 1) << 32) + offsets[i] * dtype.bytes();
                     Tensor::new(address as *mut _, dtype, shape, strides).unwrap()
                 };
                 let tensors = [at(0, &[rows, hidden], &[hidden + pads[0], 1]), at(1, &[rows, hidden], &[hidden + pads[1], 1]), at(2, &[hidden], &[1])];
@@ -47,7 +47,7 @@ fn every_baked_tactic_is_reachable() {
             for hidden in [1, 8, 64, 100, 128, 200, 256, 512, 1000, 1024, 4096, 16384, 40000, 65536] {
                 for offset in [0, 1] {
                     let at = |i: usize, shape: &[i64]| {
-                        let address = (i + 1) << 32 | if i == 1 { offset * dtype.bytes() } else { 0 };
+                        let address = ((i + 1) << 32) + if i == 1 { offset * dtype.bytes() } else { 0 };
                         Tensor::dense(address as *mut _, dtype, shape).unwrap()
                     };
                     let tensors = [at(0, &[3, hidden]), at(1, &[3, hidden]), at(2, &[hidden])];

@@ -291,22 +291,26 @@ fn launches(
     };
     let arguments = [tensor(0, &[1, 4096]), tensor(1 << 16, &[1, 4096]), tensor(2 << 16, &[4096])];
     const MANY: u32 = 200;
-    let mut times = Vec::new();
+    let mut prepared = library.prepare_call(op, &arguments, &[1e-6, 0.0], place)?.expect("bug: one row is work");
+    let (mut raw, mut checked) = (Vec::new(), Vec::new());
     for _ in 0..31 {
-        let start = Instant::now();
-        for _ in 0..MANY {
-            // SAFETY: the memory holds all three tensors, and lives until it is read below.
-            unsafe { library.call(op, &arguments, &[1e-6, 0.0], place, Stream::DEFAULT)? };
-        }
-        times.push(start.elapsed().as_secs_f64());
+        // SAFETY: the memory holds all three tensors, and lives until it is read below.
+        raw.extend(sample(1, || (0..MANY).try_for_each(|_| unsafe { prepared.launch(Stream::DEFAULT) }))?);
+        memory.read().map_err(parbake::Error::from)?;
+        let call = || {
+            // SAFETY: as above.
+            (0..MANY).try_for_each(|_| unsafe {
+                library.call(op, &arguments, &[1e-6, 0.0], place, Stream::DEFAULT).map(drop)
+            })
+        };
+        checked.extend(sample(1, call)?);
         memory.read().map_err(parbake::Error::from)?;
     }
-    rows.push(row(
-        "checked call, launch included",
-        "µs",
-        1e6 / f64::from(MANY),
-        times,
-        format!("{MANY} in a row, one row of 4096"),
-    ));
+    let scale = 1e6 / f64::from(MANY);
+    rows.push(row("raw launch", "µs", scale, raw, format!("{MANY} in a row, one row of 4096")));
+    rows.push(row("checked call, launch included", "µs", scale, checked, format!("{MANY} in a row, one row of 4096")));
+    let checks =
+        sample(31, || (0..MANY).try_for_each(|_| library.prepare_call(op, &arguments, &[1e-6, 0.0], place).map(drop)))?;
+    rows.push(row("check, choose, look up, arrange", "µs", scale, checks, "nothing launched"));
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The world of an integration test: the checkout's kernels, or a copy of them, and a workspace of its own.
 
-#![allow(dead_code, reason = "each test uses its own part")]
+#![allow(dead_code, clippy::print_stdout, reason = "each test uses its own part; skips are printed")]
 
 use parbake::Library;
 use parbake::model::settings::Config;

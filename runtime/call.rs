@@ -1,0 +1,178 @@
+//! Calls: arguments are checked, a tactic is chosen, a kernel is found, and it is launched.
+
+use crate::binding::{Choices, Launch, MAX_TACTICS, Tactic};
+use crate::check;
+use crate::code::{Kernel, Place, Stream};
+use crate::decision::Origin;
+use crate::error::Error;
+use crate::goal::Goal;
+use crate::library::{Library, OpId};
+use crate::load::registry_key;
+use crate::tensor::Tensor;
+use parbake_model::Target;
+use parbake_model::identity::{Spec, SpecIndex};
+use parbake_model::op::{Op, Role};
+use std::sync::Arc;
+
+/// What a call used.
+#[derive(Clone, Debug)]
+pub struct Called {
+    /// The kernel; none if there was nothing to do.
+    pub kernel: Option<Arc<Kernel>>,
+    /// Where it came from for this call.
+    pub from: Origin,
+}
+
+/// A call whose arguments were checked and whose kernel was found.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
+    /// Where it came from.
+    pub from: Origin,
+    launch: Launch,
+}
+
+impl Prepared {
+    /// Launches it.
+    ///
+    /// # Errors
+    /// What the driver says, or the rule that the kernel broke on the host target.
+    ///
+    /// # Safety
+    /// The memory of every tensor that was given is still valid, until `stream` has passed the work.
+    pub unsafe fn launch(&mut self, stream: Stream) -> Result<(), Error> {
+        // SAFETY: the caller vouches for the memory, and the launcher derived its pointers from the checked tensors.
+        unsafe { self.kernel.launch(&mut self.launch, stream) }
+    }
+}
+
+impl Library {
+    /// Calls an op on memory that the caller vouches for.
+    ///
+    /// Arguments are given in the op's order: outputs, inputs; then scalars. They are checked first; after an error
+    /// nothing was launched. Zero rows are no work, and no error.
+    ///
+    /// # Errors
+    /// Arguments that do not fit; no kernel; a launch that failed.
+    ///
+    /// # Safety
+    /// Every tensor's memory is valid at `place` for its whole extent, until `stream` has passed the work.
+    pub unsafe fn call(
+        &self,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        place: Place,
+        stream: Stream,
+    ) -> Result<Called, Error> {
+        let Some(mut prepared) = self.prepare_call(op, tensors, scalars, place)? else {
+            return Ok(Called { kernel: None, from: Origin::Registry });
+        };
+        // SAFETY: the caller vouches for the memory.
+        unsafe { prepared.launch(stream)? };
+        Ok(Called { kernel: Some(prepared.kernel), from: prepared.from })
+    }
+
+    /// Checks arguments and finds the kernel for them, once for many launches on the same memory; `None` if there is
+    /// nothing to do.
+    ///
+    /// # Errors
+    /// As [`Library::call`], except that nothing is launched.
+    pub fn prepare_call(
+        &self,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        place: Place,
+    ) -> Result<Option<Prepared>, Error> {
+        let binding = self.binding(op)?;
+        let def = self.definition(op);
+        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
+        let mut written = def.tensors.iter().zip(tensors).filter(|(t, _)| t.role != Role::In);
+        if written.all(|(_, t)| t.is_empty()) {
+            return Ok(None);
+        }
+        let goal = self.goal(place)?;
+        let checked = check::checked(def, tensors, scalars, &bound);
+        let mut choices = Choices::default();
+        (binding.select)(&checked, goal.target(), &mut choices);
+        let (kernel, tactic, from) = self.choose(op, bound.axes(def), &choices, place, goal)?;
+        Ok(Some(Prepared { kernel, launch: (binding.arrange)(&checked, &tactic), from }))
+    }
+
+    /// The specs that a call with these arguments may use, best first.
+    ///
+    /// # Errors
+    /// Arguments that do not fit.
+    pub fn choices(&self, op: OpId, tensors: &[Tensor], scalars: &[f64], target: Target) -> Result<Vec<Spec>, Error> {
+        let binding = self.binding(op)?;
+        let def = self.definition(op);
+        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
+        let mut choices = Choices::default();
+        (binding.select)(&check::checked(def, tensors, scalars, &bound), target, &mut choices);
+        let axes = bound.axes(def);
+        choices.as_slice().iter().map(|t| Ok(Spec::at(def, self.index(def, axes, t)?))).collect()
+    }
+
+    pub(crate) fn index(&self, def: &Op, axes: &[usize], tactic: &Tactic) -> Result<SpecIndex, Error> {
+        let mut digits = [0; MAX_TACTICS];
+        for ((digit, t), value) in digits.iter_mut().zip(&def.tactics).zip(tactic.0) {
+            let found = t.values.iter().position(|v| *v == value);
+            *digit = found.ok_or_else(|| Error::UnknownValue {
+                op: def.name.clone(),
+                what: format!("its launcher chose {} = {value}, which op.toml does not declare", t.name),
+                expected: format!("{:?}", t.values),
+                got: value.to_string(),
+            })?;
+        }
+        Ok(Spec::index(def, axes, &digits[..def.tactics.len()]))
+    }
+
+    /// The first choice; with JIT off the first that is covered.
+    fn choose(
+        &self,
+        op: OpId,
+        axes: &[usize],
+        choices: &Choices,
+        place: Place,
+        goal: Goal,
+    ) -> Result<(Arc<Kernel>, Tactic, Origin), Error> {
+        let def = self.definition(op);
+        let mut first_gap = None;
+        for (i, tactic) in choices.as_slice().iter().enumerate() {
+            let index = self.index(def, axes, tactic)?;
+            let key = registry_key(op, index, place);
+            if let Some(kernel) = self.loaded(key) {
+                return Ok((kernel, *tactic, Origin::Registry));
+            }
+            if !self.config.jit && self.uncovered.read().is_ok_and(|u| u.contains(&key)) {
+                continue;
+            }
+            match self.load(op, &Spec::at(def, index), key, place, goal) {
+                Ok(kernel) => {
+                    if i > 0 {
+                        tracing::info!(op = def.name, tactic = ?tactic.0, "the best tactic is not covered; using the next that is");
+                    }
+                    let origin = kernel.origin;
+                    return Ok((kernel, *tactic, origin));
+                }
+                Err(gap @ Error::NotCovered(_)) if !self.config.jit => {
+                    if let Ok(mut uncovered) = self.uncovered.write() {
+                        uncovered.insert(key);
+                    }
+                    first_gap = first_gap.or(Some(gap));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        match first_gap {
+            Some(gap) => Err(gap),
+            // Every choice was found uncovered before: say again what the first one lacks.
+            None => {
+                let index = self.index(def, axes, &choices.as_slice()[0])?;
+                Err(Error::NotCovered(Box::new(self.explain(op, &Spec::at(def, index), goal)?)))
+            }
+        }
+    }
+}

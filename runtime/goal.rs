@@ -1,0 +1,63 @@
+//! What an image is wanted for, and how a spec would be served.
+
+use parbake_model::target::{Arch, Suffix};
+use parbake_model::{Target, Toolkit};
+
+/// What an image is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Goal {
+    /// A device of this architecture, under a driver of this version.
+    Device(Arch, Toolkit),
+    /// The host target.
+    Host,
+    /// A target, whatever is in this machine.
+    Target(Target),
+}
+
+impl Goal {
+    pub(crate) fn arch(self) -> Option<Arch> {
+        match self {
+            Self::Device(arch, _) => Some(arch),
+            Self::Host => None,
+            Self::Target(target) => target.arch(),
+        }
+    }
+    pub(crate) fn driver(self) -> Option<Toolkit> {
+        match self {
+            Self::Device(_, driver) => Some(driver),
+            _ => None,
+        }
+    }
+    /// What a compiler is asked for: exactly this chip.
+    #[must_use]
+    pub fn target(self) -> Target {
+        match self {
+            Self::Device(arch, _) if arch.facts().is_some_and(|f| f.specific) => Target::Sm(arch, Suffix::Specific),
+            Self::Device(arch, _) => Target::Sm(arch, Suffix::Baseline),
+            Self::Host => Target::Host,
+            Self::Target(target) => target,
+        }
+    }
+    pub(crate) fn words(self) -> String {
+        match self {
+            Self::Device(arch, driver) => format!("sm_{arch} (driver of CUDA {driver})"),
+            Self::Host => "host".to_owned(),
+            Self::Target(target) => target.to_string(),
+        }
+    }
+}
+
+/// How a spec would be served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Support {
+    /// From a bundle.
+    Bundle,
+    /// From the store.
+    Store,
+    /// By compiling it.
+    Jit,
+    /// It exists, but nothing covers it and it may not be compiled.
+    NotCovered,
+    /// It does not exist, because of this.
+    Unsupported(String),
+}

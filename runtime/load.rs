@@ -1,0 +1,129 @@
+//! Loading: the registry of this process, and what fills it. One thread works for a key, others wait for it.
+
+use crate::binding::Tactic;
+use crate::code::{Code, Kernel, Place};
+use crate::decision::{Decision, Origin};
+use crate::driver;
+use crate::error::Error;
+use crate::goal::Goal;
+use crate::library::{Library, OpId, SpecId};
+use crate::lookup::Candidate;
+use crate::store::Artifact;
+use parbake_model::identity::{Spec, SpecIndex};
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Library {
+    /// A kernel that this process loaded before.
+    pub(crate) fn loaded(&self, key: u64) -> Option<Arc<Kernel>> {
+        self.kernels.read().ok()?.get(&key)?.get().cloned()
+    }
+
+    /// The number of a spec: what [`Library::hit`] takes.
+    ///
+    /// # Errors
+    /// If the spec is not one of the op's.
+    pub fn id(&self, op: OpId, spec: &Spec) -> Result<SpecId, Error> {
+        let def = self.definition(op);
+        let axis = |(axis, (_, value)): (&parbake_model::op::Axis, &(String, String))| {
+            axis.values.iter().position(|v| &v.value == value)
+        };
+        let axes: Option<Vec<usize>> = def.axes.iter().zip(&spec.axes).map(axis).collect();
+        let mut tactic = Tactic::default();
+        tactic.0.iter_mut().zip(&spec.tactic).for_each(|(place, (_, value))| *place = *value);
+        let axes = axes.ok_or_else(|| Error::UnknownValue {
+            op: def.name.clone(),
+            what: "the spec has a value that the op does not declare".into(),
+            expected: "a spec of this op".into(),
+            got: spec.to_string(),
+        })?;
+        Ok(SpecId { op, index: self.index(def, &axes, &tactic)? })
+    }
+
+    /// A kernel that this process loaded before. Costs one look-up: no lock is waited for but a reader's.
+    #[must_use]
+    pub fn hit(&self, id: SpecId, place: Place) -> Option<Arc<Kernel>> {
+        self.loaded(registry_key(id.op, id.index, place))
+    }
+
+    /// The kernel of a spec at a place: found, or compiled, and loaded. Kept for the life of the process.
+    ///
+    /// # Errors
+    /// If it exists nowhere and may not or cannot be compiled, or cannot be loaded.
+    pub fn kernel(&self, op: OpId, spec: &Spec, place: Place) -> Result<(Arc<Kernel>, Origin), Error> {
+        let id = self.id(op, spec)?;
+        if let Some(kernel) = self.hit(id, place) {
+            return Ok((kernel, Origin::Registry));
+        }
+        let key = registry_key(op, id.index, place);
+        let kernel = self.load(op, spec, key, place, self.goal(place)?)?;
+        let origin = kernel.origin;
+        Ok((kernel, origin))
+    }
+
+    /// Finds or compiles, then loads. One thread works for a key, others wait for it; a failure is tried again.
+    pub(crate) fn load(&self, op: OpId, spec: &Spec, key: u64, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
+        let cell =
+            self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
+        let kernel = cell.get_or_try_init(|| {
+            let start = Instant::now();
+            let (mut decision, found) = self.find(op, spec, goal)?;
+            let (image, target, origin, compile_ms) = match found {
+                Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
+                Some(Candidate::Store(artifact)) => (artifact.bytes, artifact.metadata.target, Origin::Store, None),
+                None => {
+                    let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
+                    let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
+                    (artifact.bytes, artifact.metadata.target, origin, ms)
+                }
+            };
+            (decision.from, decision.target) = (Some(origin), Some(target));
+            let loaded = match place {
+                Place::Host => Code::load_host(&image, &spec.entry()),
+                Place::Cuda(ordinal) => {
+                    let ready = driver::ready().expect("bug: a goal for a device without a driver");
+                    Code::load_cuda(ready, ordinal, &image, &spec.entry())
+                }
+            };
+            let code = loaded.map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?;
+            let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
+            tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, "kernel loaded");
+            let (entry, uri) = (spec.entry(), spec.uri.clone());
+            Ok::<_, Error>(Arc::new(Kernel { entry, uri, decision, origin, compile_ms, load_ms, code }))
+        })?;
+        Ok(kernel.clone())
+    }
+
+    #[cfg(feature = "jit")]
+    fn compile(&self, op: OpId, spec: &Spec, goal: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
+        if !self.config.jit {
+            decision.note("jit", None, "switched off by PARBAKE_JIT");
+            return Err(Error::NotCovered(Box::new(decision.clone())));
+        }
+        match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
+            Ok(toolchain) => {
+                decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
+                self.obtain(op, spec, goal.target(), &*toolchain)
+            }
+            Err(report) => {
+                decision.note("jit", Some(goal.target()), report.to_string());
+                Err(Error::NotCovered(Box::new(decision.clone())))
+            }
+        }
+    }
+
+    #[cfg(not(feature = "jit"))]
+    fn compile(&self, _: OpId, _: &Spec, _: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
+        decision.note("jit", None, "this build has no compiler (feature `jit`)");
+        Err(Error::NotCovered(Box::new(decision.clone())))
+    }
+}
+
+/// A spec at a place, in one word: op, spec number, place.
+pub(crate) fn registry_key(op: OpId, index: SpecIndex, place: Place) -> u64 {
+    let place = match place {
+        Place::Host => 0,
+        Place::Cuda(ordinal) => ordinal as u64 + 1,
+    };
+    u64::from(op.0) << 48 | (place & 0xffff) << 32 | u64::from(index.0)
+}
