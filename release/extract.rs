@@ -25,7 +25,7 @@ struct Extracted<'a> {
 /// A damaged image, or a folder that cannot be written.
 pub(crate) fn extract(bundle: &Bundle, folder: &Path) -> Result<usize, Report> {
     let refuse = |e: std::io::Error| {
-        Report::new("PB-3007", Class::Environment, format!("cannot write into {}", folder.display())).caused_by(e)
+        Report::new("PB-3008", Class::Environment, format!("cannot write into {}", folder.display())).caused_by(e)
     };
     let damaged = |e: parbake_model::bundle::BundleError| {
         Report::new(e.code(), Class::Failed, "the bundle is damaged").caused_by_chain(&e)

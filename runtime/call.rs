@@ -129,7 +129,7 @@ impl Library {
         Ok(Spec::index(def, axes, &digits[..def.tactics.len()]))
     }
 
-    /// The first choice; with JIT off the first that is covered.
+    /// The first choice; where nothing can be compiled the first that is covered.
     fn choose(
         &self,
         op: OpId,
@@ -146,7 +146,7 @@ impl Library {
             if let Some(kernel) = self.loaded(key) {
                 return Ok((kernel, *tactic, Origin::Registry));
             }
-            if !self.config.jit && self.uncovered.read().is_ok_and(|u| u.contains(&key)) {
+            if self.uncovered.read().is_ok_and(|u| u.contains(&key)) {
                 continue;
             }
             match self.load(op, &Spec::at(def, index), key, place, goal) {
@@ -157,8 +157,12 @@ impl Library {
                     let origin = kernel.origin;
                     return Ok((kernel, *tactic, origin));
                 }
-                Err(gap @ Error::NotCovered(_)) if !self.config.jit => {
-                    if let Ok(mut uncovered) = self.uncovered.write() {
+                // Not covered, and it may not or cannot be compiled: the next best may be covered.
+                Err(gap @ Error::NotCovered(_)) => {
+                    // With JIT a compiler may be installed meanwhile; without, bundles do not change.
+                    if !self.config.jit
+                        && let Ok(mut uncovered) = self.uncovered.write()
+                    {
                         uncovered.insert(key);
                     }
                     first_gap = first_gap.or(Some(gap));

@@ -6,7 +6,7 @@ use crate::driver::{self, Current, DriverError, Handle, Ready};
 use crate::error::Error;
 use cudarc::driver::sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::fd::{FromRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 
 /// Where work runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -83,7 +83,7 @@ impl Code {
         let name = CString::new(entry).map_err(|e| e.to_string())?;
         let null = std::ptr::null_mut;
         let (mut library, mut kernel, mut function) = (null(), null(), null());
-        // SAFETY: the image is complete (its reader walked it) and need not outlive the call; out-parameters are plain.
+        // SAFETY: the image is complete, as its reader has seen, and need not outlive the call; out-parameters are plain.
         unsafe {
             let code = (table.library_load)(
                 &raw mut library,
@@ -118,15 +118,16 @@ impl Code {
         // SAFETY: the descriptor was just made and belongs to nobody else.
         let mut file = unsafe { std::fs::File::from_raw_fd(fd) };
         std::io::Write::write_all(&mut file, image).map_err(|e| e.to_string())?;
-        // The loader tells libraries apart by path, so the number must never be used again: the file stays open.
-        let path = format!("/proc/self/fd/{}", file.into_raw_fd());
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         // SAFETY: a unit compiled by our host toolchain; its initialisers are those of its C++ runtime.
         let library = unsafe { libloading::Library::new(&path) }.map_err(|e| e.to_string())?;
         // SAFETY: `PB_KERNEL` gives every host unit an entry of this signature.
         let symbol = unsafe { library.get::<HostEntry>(entry.as_bytes()) }.map_err(|e| e.to_string())?;
         let entry = *symbol;
-        // Never unloaded: other threads may be inside.
+        // Never unloaded: other threads may be inside. The loader tells libraries apart by path, so the descriptor's
+        // number must never be used again: the file stays open.
         std::mem::forget(library);
+        let _ = file.into_raw_fd();
         Ok(Self::Host { entry })
     }
 }
@@ -164,7 +165,7 @@ impl Kernel {
                 Ok(ready.table.check("cuLaunchKernelEx", code)?)
             }
             Code::Host { entry } => {
-                let jobs = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+                let jobs = processors();
                 let mut host = HostLaunch {
                     grid: launch.grid,
                     block: launch.block,
@@ -186,6 +187,13 @@ impl Kernel {
             }
         }
     }
+}
+
+/// Processors at hand; asking the system reads files, so it is asked once.
+fn processors() -> u32 {
+    static COUNT: once_cell::sync::Lazy<u32> =
+        once_cell::sync::Lazy::new(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
+    *COUNT
 }
 
 /// Lets this thread load code while one of its streams is being captured.

@@ -4,7 +4,7 @@ use crate::decision::Origin;
 use crate::error::Error;
 use crate::library::{Library, OpId};
 use crate::lock::BuildLock;
-use crate::store::Artifact;
+use crate::store::{Artifact, StoreError};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::registry::Entry;
 use parbake_codegen::render::RenderError;
@@ -21,10 +21,10 @@ type Shared = Arc<dyn Toolchain>;
 /// What decides a search: the target, the driver, the toolkit that is asked for.
 type Wanted = (Target, Option<Toolkit>, Option<Toolkit>);
 
-/// The compilers of this process.
+/// The compilers of this process. A search that failed is made again: a compiler may be installed meanwhile.
 #[derive(Default)]
 pub(crate) struct Jit {
-    found: Mutex<HashMap<Wanted, Result<Shared, Report>>>,
+    found: Mutex<HashMap<Wanted, Shared>>,
 }
 
 impl Jit {
@@ -37,8 +37,12 @@ impl Jit {
         want: Option<Toolkit>,
     ) -> Result<Shared, Report> {
         let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let entry = found.entry((target, driver, want));
-        entry.or_insert_with(|| search(library, target, driver, want)).clone()
+        if let Some(toolchain) = found.get(&(target, driver, want)) {
+            return Ok(toolchain.clone());
+        }
+        let toolchain = search(library, target, driver, want)?;
+        found.insert((target, driver, want), toolchain.clone());
+        Ok(toolchain)
     }
 }
 
@@ -98,7 +102,13 @@ impl Library {
         let def = self.definition(op);
         let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
         let key = artifact::build_key(toolchain, def, source_key, target);
-        let look_up = || if self.config.cache { self.store.get(source_key, target, key).ok().flatten() } else { None };
+        let look_up = || {
+            let found = if self.config.cache { self.store.get(source_key, target, key) } else { Ok(None) };
+            if let Err(StoreError::Damaged { .. }) = &found {
+                self.store.quarantine(source_key, target, key);
+            }
+            found.ok().flatten()
+        };
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }

@@ -37,9 +37,11 @@ mod load;
 mod lock;
 mod lookup;
 pub mod memory;
+mod stats;
 pub mod store;
 mod tensor;
 pub mod trial;
+mod version;
 pub mod workspace;
 
 #[path = "../generated-manifest/modules.rs"]
@@ -55,4 +57,5 @@ pub use error::Error;
 pub use goal::{Goal, Support};
 pub use library::{Library, OpId, SpecId};
 pub use parbake_model as model;
+pub use stats::Stats;
 pub use tensor::{MAX_RANK, Tensor};

@@ -9,12 +9,13 @@ use crate::code::{Kernel, Place};
 use crate::driver::{self, Driver};
 use crate::error::Error;
 use crate::goal::Goal;
+use crate::stats::{Counters, Stats};
 use crate::store::Store;
 use crate::workspace::Workspace;
 use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::Op;
-use parbake_model::settings::{Config, nearest};
+use parbake_model::settings::{self, Config, nearest};
 use parbake_model::source::{KernelTree, OpSources};
 use parbake_model::{Digest, Target, space};
 use std::collections::{HashMap, HashSet};
@@ -49,6 +50,7 @@ pub struct Library {
     pub(crate) bundles: Vec<OpenBundle>,
     pub(crate) kernels: RwLock<HashMap<u64, Arc<OnceCell<Arc<Kernel>>>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
+    pub(crate) counters: Counters,
     #[cfg(feature = "jit")]
     pub(crate) jit: crate::jit::Jit,
 }
@@ -59,6 +61,13 @@ impl Library {
     /// # Errors
     /// Op definitions that are wrong, or a bundle that cannot be used.
     pub fn open(config: Config) -> Result<Self, Error> {
+        for root in [&config.workspace, &config.toolchains] {
+            // A folder below the temporary one can be laid there by anybody; what is read from it is run.
+            let fallback = config.fallback.as_ref().filter(|f| root.starts_with(f) && f.exists());
+            if let Some(fallback) = fallback.filter(|f| !settings::owned_privately(f)) {
+                return Err(Error::NotPrivate { path: fallback.clone() });
+            }
+        }
         let tree = match &config.kernels {
             Some(folder) => Some(KernelTree::Folder(folder.clone())),
             None => crate::embedded::sources(),
@@ -77,6 +86,7 @@ impl Library {
             bundles,
             kernels: RwLock::default(),
             uncovered: RwLock::default(),
+            counters: Counters::default(),
             #[cfg(feature = "jit")]
             jit: crate::jit::Jit::default(),
             config,
@@ -92,6 +102,11 @@ impl Library {
     #[must_use]
     pub fn workspace(&self) -> &Workspace {
         &self.workspace
+    }
+    /// What was loaded so far, from where, and what it cost.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.counters.read()
     }
     /// Names of the bundles in use, in look-up order.
     pub fn bundles(&self) -> impl Iterator<Item = &str> {

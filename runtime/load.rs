@@ -10,6 +10,7 @@ use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
 use parbake_model::identity::{Spec, SpecIndex};
+use parbake_model::{Target, cubin, fatbin};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -65,9 +66,9 @@ impl Library {
     pub(crate) fn load(&self, op: OpId, spec: &Spec, key: u64, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
         let cell =
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
-        let kernel = cell.get_or_try_init(|| {
+        let loaded = cell.get_or_try_init(|| {
             let start = Instant::now();
-            let (mut decision, found) = self.find(op, spec, goal)?;
+            let (mut decision, found) = self.find(op, spec, goal, !self.config.jit)?;
             let (image, target, origin, compile_ms) = match found {
                 Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
                 Some(Candidate::Store(artifact)) => (artifact.bytes, artifact.metadata.target, Origin::Store, None),
@@ -82,16 +83,21 @@ impl Library {
                 Place::Host => Code::load_host(&image, &spec.entry()),
                 Place::Cuda(ordinal) => {
                     let ready = driver::ready().expect("bug: a goal for a device without a driver");
-                    Code::load_cuda(ready, ordinal, &image, &spec.entry())
+                    checked_image(&image, origin, target, &spec.entry())
+                        .and_then(|()| Code::load_cuda(ready, ordinal, &image, &spec.entry()))
                 }
             };
             let code = loaded.map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?;
             let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
             tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, "kernel loaded");
+            self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
             let (entry, uri) = (spec.entry(), spec.uri.clone());
             Ok::<_, Error>(Arc::new(Kernel { entry, uri, decision, origin, compile_ms, load_ms, code }))
-        })?;
-        Ok(kernel.clone())
+        });
+        if loaded.is_err() {
+            self.counters.failed();
+        }
+        loaded.cloned()
     }
 
     #[cfg(feature = "jit")]
@@ -119,11 +125,26 @@ impl Library {
     }
 }
 
-/// A spec at a place, in one word: op, spec number, place.
+/// A spec at a place, in one word: op, place, spec number. A device that no process has gets a key of its own, under
+/// which nothing is ever found.
 pub(crate) fn registry_key(op: OpId, index: SpecIndex, place: Place) -> u64 {
     let place = match place {
         Place::Host => 0,
-        Place::Cuda(ordinal) => ordinal as u64 + 1,
+        Place::Cuda(ordinal) => u16::try_from(ordinal).ok().and_then(|o| o.checked_add(1)).unwrap_or(u16::MAX),
     };
-    u64::from(op.0) << 48 | (place & 0xffff) << 32 | u64::from(index.0)
+    u64::from(op.0) << 48 | u64::from(place) << 32 | u64::from(index.0)
+}
+
+/// What the driver is handed is exactly one complete image for that target with that kernel: the driver itself reports
+/// success for a foreign or torn one.
+fn checked_image(image: &[u8], origin: Origin, target: Target, entry: &str) -> Result<(), String> {
+    if origin == Origin::Bundle {
+        return fatbin::check_single(image, target, entry).map(drop).map_err(|e| e.to_string());
+    }
+    let facts = cubin::read(image).map_err(|e| e.to_string())?;
+    let same = facts.target.arch() == target.arch() && (!facts.suffix_known || facts.target == target);
+    if !same || !facts.kernels.iter().any(|k| k == entry) {
+        return Err(format!("it is code for {} with the kernels {:?}", facts.target, facts.kernels));
+    }
+    Ok(())
 }

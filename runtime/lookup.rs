@@ -25,7 +25,7 @@ impl Library {
     /// # Errors
     /// A spec that does not exist for the goal, or a bundle or source that cannot be read.
     pub fn explain(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<Decision, Error> {
-        let (mut decision, found) = self.find(op, spec, goal)?;
+        let (mut decision, found) = self.find(op, spec, goal, true)?;
         match found {
             Some(Candidate::Bundle(_, entry)) => {
                 (decision.from, decision.target) = (Some(Origin::Bundle), Some(entry.target))
@@ -82,12 +82,13 @@ impl Library {
         false
     }
 
-    /// Looks in bundles and in the store.
+    /// Looks in bundles and in the store. `thorough` looks at what else the store has, to say why it has nothing.
     pub(crate) fn find<'a>(
         &'a self,
         op: OpId,
         spec: &Spec,
         goal: Goal,
+        thorough: bool,
     ) -> Result<(Decision, Option<Candidate<'a>>), Error> {
         let def = self.definition(op);
         let judged = match goal {
@@ -107,14 +108,11 @@ impl Library {
             uri: spec.uri.clone(),
             source_key,
             runs_on: goal.words(),
-            arch: if goal == Goal::Host { "host".to_owned() } else { goal.target().digits() },
+            arch: if goal.target() == Target::Host { "host".to_owned() } else { goal.target().digits() },
             steps: Vec::new(),
             from: None,
             target: None,
         };
-        if goal.target() == Target::Host {
-            "host".clone_into(&mut decision.arch);
-        }
         if self.bundles.is_empty() {
             decision.note("bundles", None, "none: PARBAKE_BUNDLES is not set, and none is embedded");
         }
@@ -123,7 +121,8 @@ impl Library {
                 return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
             }
         }
-        let stored = self.find_stored(def, spec, source_key, goal, &mut decision);
+        let absence = |key| if thorough { self.store_absence(spec, key) } else { "no entry".to_owned() };
+        let stored = self.find_stored(def, source_key, goal, &absence, &mut decision);
         Ok((decision, stored.map(|a| Candidate::Store(Box::new(a)))))
     }
 
@@ -131,9 +130,9 @@ impl Library {
     fn find_stored(
         &self,
         def: &Op,
-        spec: &Spec,
         source_key: Digest,
         goal: Goal,
+        absence: &dyn Fn(Digest) -> String,
         decision: &mut Decision,
     ) -> Option<Artifact> {
         let place = format!("store {}", self.workspace.store().display());
@@ -152,7 +151,7 @@ impl Library {
                     Some(artifact)
                 }
                 Ok(None) => {
-                    decision.note(place, Some(goal.target()), self.store_absence(spec, source_key));
+                    decision.note(place, Some(goal.target()), absence(source_key));
                     None
                 }
                 Err(e) => {
@@ -172,7 +171,7 @@ impl Library {
             }
         }
         if fitting.is_empty() {
-            decision.note(place, None, self.store_absence(spec, source_key));
+            decision.note(place, None, absence(source_key));
             return None;
         }
         let none = Toolkit { major: 0, minor: 0 };

@@ -4,9 +4,12 @@
 //! name is never overwritten: the loser of a race adopts the winner after verifying it. An I/O error is not corruption;
 //! only content that fails verification is moved out of the way.
 
+use crate::version;
 use crate::workspace::Workspace;
+use parbake_model::identity::Profile;
 use parbake_model::metadata::Metadata;
-use parbake_model::{Digest, LAUNCH_ABI, Target};
+use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION};
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -76,29 +79,26 @@ impl Store {
         self.workspace.store().join(source_key.to_string()).join(target.to_string())
     }
 
-    /// The entry of that exact build, verified; `None` if there is none.
+    /// The entry of that exact build, verified; `None` if there is none. Only reads.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if it fails verification (it has then been moved away), [`StoreError::Io`] if it cannot
-    /// be read.
+    /// [`StoreError::Damaged`] if it fails verification, [`StoreError::Io`] if it cannot be read.
     pub fn get(&self, source_key: Digest, target: Target, build_key: Digest) -> Result<Option<Artifact>, StoreError> {
         let folder = self.folder(source_key, target).join(build_key.to_string());
-        match self.read(&folder) {
-            Ok(artifact) if artifact.metadata.build_key == build_key => Ok(Some(artifact)),
-            Ok(_) => Err(self.quarantine(folder, "its metadata names another build".into())),
+        match read(&folder, source_key, target, build_key) {
+            Ok(artifact) => Ok(Some(artifact)),
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(StoreError::Damaged { path, why }) => Err(self.quarantine(path, why)),
             Err(e) => Err(e),
         }
     }
 
-    /// Every entry of a source and target, newest build key order undefined, each verified or with its reason.
+    /// Every entry of a source and target, by build key, each verified or with what is wrong. Only reads.
     #[must_use]
     pub fn all(&self, source_key: Digest, target: Target) -> Vec<Result<Artifact, StoreError>> {
         let Ok(entries) = std::fs::read_dir(self.folder(source_key, target)) else { return Vec::new() };
-        let mut folders: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| p.is_dir()).collect();
-        folders.sort();
-        folders.iter().map(|folder| self.read(folder)).collect()
+        let keys = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<Digest>().ok());
+        let keys: BTreeSet<Digest> = keys.collect();
+        keys.into_iter().filter_map(|key| self.get(source_key, target, key).transpose()).collect()
     }
 
     /// The targets that a source has entries for.
@@ -125,35 +125,17 @@ impl Store {
         sources.filter(|s| list(s.clone()).any(|target| list(target).any(names_it))).count()
     }
 
-    /// Reads and verifies an entry's folder.
-    fn read(&self, folder: &Path) -> Result<Artifact, StoreError> {
-        let file = |name: &str| {
-            let path = folder.join(name);
-            let refuse = |source| StoreError::Io { what: "read", path: path.clone(), source };
-            if std::fs::metadata(&path).map_err(refuse)?.len() > LARGEST {
-                return Err(StoreError::Damaged { path: folder.to_owned(), why: format!("{name} is too large") });
-            }
-            std::fs::read(&path).map_err(refuse)
-        };
-        let damaged = |why: String| StoreError::Damaged { path: folder.to_owned(), why };
-        let metadata = Metadata::from_json(&file("meta.json")?).map_err(|e| damaged(e.to_string()))?;
-        // An entry is renamed into place whole, so a file that is missing beside its metadata is damage.
-        let bytes = match file(&metadata.file) {
-            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Err(damaged(format!("{} is missing", metadata.file)));
-            }
-            other => other?,
-        };
-        verify(&metadata, &bytes).map_err(damaged)?;
-        Ok(Artifact { bytes, metadata, path: Some(folder.to_owned()) })
-    }
-
-    /// Moves a damaged entry away, so that the next process compiles it anew.
-    fn quarantine(&self, path: PathBuf, why: String) -> StoreError {
+    /// Moves a damaged entry away, so that it is compiled anew. If a faster process has replaced it by a good one in the
+    /// meantime, that one goes back.
+    pub(crate) fn quarantine(&self, source_key: Digest, target: Target, build_key: Digest) {
+        let path = self.folder(source_key, target).join(build_key.to_string());
         let to = self.workspace.temporary().join(format!("damaged-{}", unique()));
         let moved = self.workspace.make(self.workspace.temporary()).and_then(|_| std::fs::rename(&path, &to));
-        tracing::warn!(path = %path.display(), why, moved = moved.is_ok(), "a damaged entry of the store");
-        StoreError::Damaged { path, why }
+        if moved.is_ok() && read(&to, source_key, target, build_key).is_ok() {
+            let _ = std::fs::rename(&to, &path);
+            return;
+        }
+        tracing::warn!(path = %path.display(), moved = moved.is_ok(), "a damaged entry of the store is put aside");
     }
 
     /// Publishes an artifact; adopts the entry of a faster process.
@@ -181,7 +163,7 @@ impl Store {
             let mut file = std::fs::File::create(&path).map_err(refuse("create", &path))?;
             file.write_all(content).and_then(|()| file.sync_all()).map_err(refuse("write", &path))?;
         }
-        self.read(staged.path())?;
+        read(staged.path(), metadata.source_key, metadata.target, metadata.build_key)?;
         let _ = std::fs::File::open(staged.path()).and_then(|d| d.sync_all());
         // The staging folder was made private; an entry is as readable as the workspace lets it be.
         let _ = std::fs::set_permissions(staged.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755));
@@ -200,20 +182,40 @@ impl Store {
     }
 }
 
-/// Whether bytes are what their metadata says, and were made for launchers like ours.
-fn verify(metadata: &Metadata, bytes: &[u8]) -> Result<(), String> {
-    if metadata.launch_abi != LAUNCH_ABI {
-        return Err(format!("launch ABI {}, this library has {LAUNCH_ABI}", metadata.launch_abi));
-    }
-    if metadata.size != bytes.len() as u64 || metadata.image != Digest::of(bytes) {
-        return Err(format!(
-            "{} holds {} bytes that do not hash to {}",
-            metadata.file,
-            bytes.len(),
-            metadata.image.short(12)
-        ));
-    }
-    Ok(())
+/// Reads an entry's folder and verifies that it is what its place says.
+fn read(folder: &Path, source_key: Digest, target: Target, build_key: Digest) -> Result<Artifact, StoreError> {
+    let damaged = |why: String| StoreError::Damaged { path: folder.to_owned(), why };
+    let file = |name: &str| {
+        let path = folder.join(name);
+        let refuse = |source| StoreError::Io { what: "read", path: path.clone(), source };
+        match std::fs::metadata(&path) {
+            // An entry is renamed into place whole, so a file that is missing in its folder is damage.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && folder.is_dir() => {
+                Err(damaged(format!("{name} is missing")))
+            }
+            Err(e) => Err(refuse(e)),
+            Ok(m) if m.len() > LARGEST => Err(damaged(format!("{name} is too large"))),
+            Ok(_) => std::fs::read(&path).map_err(refuse),
+        }
+    };
+    let metadata = Metadata::from_json(&file("meta.json")?).map_err(|e| damaged(e.to_string()))?;
+    let bytes = file(&metadata.file)?;
+    let place = (metadata.source_key, metadata.target, metadata.build_key) == (source_key, target, build_key);
+    let why = if !place {
+        format!("its metadata is of {} for {}, build {}", metadata.uri, metadata.target, metadata.build_key.short(12))
+    } else if metadata.profile != Profile::Release {
+        format!("it is a {} build", metadata.profile)
+    } else if metadata.launch_abi != LAUNCH_ABI || !version::compatible(&metadata.library, VERSION) {
+        let (abi, library) = (metadata.launch_abi, &metadata.library);
+        format!(
+            "made by version {library}, launch ABI {abi}; this library is version {VERSION}, launch ABI {LAUNCH_ABI}"
+        )
+    } else if metadata.size != bytes.len() as u64 || metadata.image != Digest::of(&bytes) {
+        format!("{} holds {} bytes that do not hash to {}", metadata.file, bytes.len(), metadata.image.short(12))
+    } else {
+        return Ok(Artifact { bytes, metadata, path: Some(folder.to_owned()) });
+    };
+    Err(damaged(why))
 }
 
 /// A name that no other process and no other thread takes.

@@ -119,10 +119,9 @@ fn a_damaged_entry_is_never_run() {
 
 #[test]
 fn a_workspace_that_cannot_be_written_keeps_kernels_in_memory() {
-    let mut world = World::new();
+    let world = World::new();
     // A file where the folder should be refuses root too.
     std::fs::write(&world.config.workspace, "").unwrap();
-    world.config.toolchains = world.config.toolchains.clone();
     assert_eq!(right(&world.library()).from, Origin::Jit);
     assert_eq!(std::fs::read(&world.config.workspace).unwrap(), b"");
 }
@@ -146,5 +145,77 @@ fn many_threads_on_one_missing_spec_compile_once() {
         // All who waited for the one that compiled see its kernel.
         assert!(jits >= 1);
     });
+    assert_eq!((library.stats().jit, library.stats().store, library.stats().failed), (1, 0, 0));
     assert_eq!(files(&world.config.workspace.join("store")).iter().filter(|f| f.ends_with("kernel.so")).count(), 1);
+}
+
+#[test]
+fn an_entry_of_another_source_or_version_is_not_run() {
+    let mut world = World::new();
+    right(&world.library());
+    let entry = artifact(&world).parent().unwrap().to_owned();
+    world.config.jit = false;
+
+    // Under another source's key, as a careless copy would leave it.
+    let other = entry.ancestors().nth(2).unwrap().with_file_name("0".repeat(64)).join("host");
+    std::fs::create_dir_all(&other).unwrap();
+    std::fs::rename(&entry, other.join(entry.file_name().unwrap())).unwrap();
+    assert!(matches!(run(&world.library()), Err(Error::NotCovered(_))));
+    std::fs::rename(other.join(entry.file_name().unwrap()), &entry).unwrap();
+    assert_eq!(right(&world.library()).from, Origin::Store);
+
+    let meta = entry.join("meta.json");
+    let text = std::fs::read_to_string(&meta).unwrap();
+    let version = format!("\"library\": \"{}\"", parbake::model::VERSION);
+    for (old, new) in
+        [(version.as_str(), "\"library\": \"7.0.0\""), ("\"profile\": \"release\"", "\"profile\": \"debug\"")]
+    {
+        assert!(text.contains(old), "{text}");
+        std::fs::write(&meta, text.replace(old, new)).unwrap();
+        let report = run(&world.library()).unwrap_err().report().to_string();
+        assert!(report.contains("damaged"), "{report}");
+    }
+    // Nothing was moved: without JIT the disk is only read.
+    assert!(meta.exists());
+}
+
+#[test]
+fn an_entry_that_lost_its_metadata_heals() {
+    let world = World::new();
+    right(&world.library());
+    std::fs::remove_file(artifact(&world).with_file_name("meta.json")).unwrap();
+    assert_eq!(right(&world.library()).from, Origin::Jit);
+    assert_eq!(right(&world.library()).from, Origin::Store);
+}
+
+#[test]
+fn explaining_writes_nothing() {
+    let world = World::new();
+    right(&world.library());
+    std::fs::write(artifact(&world), "damaged").unwrap();
+    let before = files(&world.config.workspace);
+    let library = world.library();
+    let op = library.op("rmsnorm").unwrap();
+    let trial = norm(&library, "rmsnorm", "f32", 3, 64);
+    let values: Vec<_> =
+        trial.axes.into_iter().chain([("block".into(), "128".into()), ("rows".into(), "32".into())]).collect();
+    let spec = library.spec(op, &values, parbake::model::Target::Host).unwrap();
+    let decision = library.explain(op, &spec, parbake::Goal::Host).unwrap();
+    assert!(decision.to_string().contains("damaged"), "{decision}");
+    assert_eq!(files(&world.config.workspace), before);
+}
+
+#[test]
+fn a_fallback_folder_that_others_may_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut config = parbake::model::settings::Config::from_pairs([]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    // The real fallback has a fixed name; the rule is the same for every folder that counts as one.
+    config.workspace = folder.path().to_owned();
+    config.fallback = Some(folder.path().to_owned());
+    config.kernels = World::new().config.kernels;
+    assert!(Library::open(config.clone()).is_ok());
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let report = Library::open(config).err().unwrap().report().to_string();
+    assert!(report.contains("not private"), "{report}");
 }

@@ -123,6 +123,8 @@ pub struct Config {
     pub toolchains: PathBuf,
     /// Root of what is written.
     pub workspace: PathBuf,
+    /// The folder below the temporary one that stands in for a home, which nobody else may write into.
+    pub fallback: Option<PathBuf>,
     /// For each setting that is set: its text.
     pub set: BTreeMap<&'static str, String>,
     /// Things a person should be told: unknown variables.
@@ -168,6 +170,7 @@ impl Config {
             nvrtc: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
             workspace: cache_home(&vars),
+            fallback: Some(private_temp()),
             set: BTreeMap::new(),
             warnings: Vec::new(),
         };
