@@ -13,6 +13,9 @@ pub enum BindingsError {
     /// The library that reads C is not there.
     #[error("libclang was not found; run: parbake toolchain install libclang (or set LIBCLANG_PATH to its folder)")]
     NoLibclang,
+    /// A file of an op cannot be read.
+    #[error(transparent)]
+    Source(#[from] parbake_model::source::SourceError),
     /// bindgen refused.
     #[error("bindgen failed: {0}")]
     Bindgen(String),

@@ -2,9 +2,10 @@
 
 use crate::bindings::{self, BindingsError};
 use crate::layout::{self, Layouts};
-use crate::registry::Registry;
+use crate::registry::{Entry, Registry};
 use parbake_model::digest::Digest;
 use parbake_model::op::{Op, Role};
+use parbake_model::source::{SourceError, binding_digest};
 use parbake_model::{LAUNCH_ABI, settings, space};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -29,17 +30,23 @@ pub struct ManifestOp {
     pub op: Op,
     /// The digest over template and headers.
     pub sources: Digest,
+    /// The digest over what launcher and reference are compiled from.
+    pub binding: Digest,
 }
 
 /// Renders every generated file in memory: path below the project's root → text.
 ///
 /// # Errors
-/// If the bindings are stale and cannot be regenerated.
+/// If the bindings are stale and cannot be regenerated, or a file of an op cannot be read.
 pub fn render(registry: &Registry, root: &Path, force: bool) -> Result<BTreeMap<String, String>, BindingsError> {
     let committed = std::fs::read_to_string(root.join("generated-manifest/params.rs")).unwrap_or_default();
     let params = bindings::current(registry, &committed, force)?;
     let layouts = layout::from_bindings(&params);
-    let ops = registry.entries.iter().map(|e| ManifestOp { op: e.op.clone(), sources: e.sources.digest }).collect();
+    let row = |e: &Entry| {
+        let binding = binding_digest(&registry.tree, &e.op)?;
+        Ok(ManifestOp { op: e.op.clone(), sources: e.sources.digest, binding })
+    };
+    let ops = registry.entries.iter().map(row).collect::<Result<_, SourceError>>()?;
     let mut files = BTreeMap::new();
     let mut add = |path: &str, text: String| files.insert(path.to_owned(), text);
     add("generated-manifest/ops.json", json(&OpManifest { launch_abi: LAUNCH_ABI, ops }));

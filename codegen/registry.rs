@@ -2,7 +2,6 @@
 
 use crate::definition::{self, BadDefinition};
 use parbake_model::op::Op;
-use parbake_model::settings::nearest;
 use parbake_model::source::{KernelTree, OpSources, SourceError};
 use std::path::Path;
 
@@ -100,12 +99,6 @@ impl Registry {
     #[must_use]
     pub fn op(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|e| e.op.name == name || e.op.path() == name)
-    }
-
-    /// The op name nearest to a text that is none.
-    #[must_use]
-    pub fn nearest(&self, name: &str) -> Option<&str> {
-        nearest(name, self.entries.iter().map(|e| e.op.name.as_str()))
     }
 }
 

@@ -4,6 +4,7 @@
 
 use crate::target::Target;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// A setting: one environment variable.
@@ -145,10 +146,29 @@ impl Config {
     /// Reads this process's environment.
     ///
     /// # Errors
-    /// The first value, by name, that its setting does not accept.
+    /// The first value, by name, that its setting does not accept. A value that is not UTF-8 is refused, paths
+    /// included: settings are shown, hashed and written to files as text.
     pub fn from_env() -> Result<Self, BadSetting> {
-        let texts = std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
-        Self::from_pairs(texts)
+        Self::from_os_pairs(std::env::vars_os())
+    }
+
+    fn from_os_pairs(pairs: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, BadSetting> {
+        let mut texts = Vec::new();
+        let mut refused = Vec::new();
+        for (name, value) in pairs {
+            let Ok(name) = name.into_string() else { continue };
+            match value.into_string() {
+                Ok(value) => texts.push((name, value)),
+                Err(value) => {
+                    let setting = SETTINGS.iter().find(|s| s.name == name);
+                    refused.extend(setting.map(|s| (s.name, value.to_string_lossy().into_owned())));
+                }
+            }
+        }
+        match refused.into_iter().min() {
+            None => Self::from_pairs(texts),
+            Some((name, got)) => Err(BadSetting { name, expected: "UTF-8, also in a path".into(), got }),
+        }
     }
 
     /// Reads variables given as pairs; empty values count as not set.
@@ -327,6 +347,17 @@ mod tests {
         assert!(config(&[("PARBAKE_WORKSPACE", "~/x")]).is_err());
         assert!(config(&[("PARBAKE_ARCHS", "99")]).is_err());
         assert!(config(&[("PARBAKE_JOBS", "0")]).is_err());
+    }
+
+    #[test]
+    fn a_value_that_is_not_utf8_is_an_error() {
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = |name: &str| (OsString::from(name), OsString::from_vec(b"/a\xff".to_vec()));
+        let error = |pairs: Vec<_>| Config::from_os_pairs(pairs.into_iter()).unwrap_err().to_string();
+        let expected = "setting PARBAKE_KERNELS: expected UTF-8, also in a path, got `/a\u{fffd}`";
+        assert_eq!(error(vec![bytes("PARBAKE_WORKSPACE"), bytes("PARBAKE_KERNELS")]), expected);
+        // Other people's variables are none of our business.
+        assert!(Config::from_os_pairs([bytes("OTHER"), bytes("PARBAKE_TEST_X")].into_iter()).is_ok());
     }
 
     #[test]

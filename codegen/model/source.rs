@@ -16,6 +16,9 @@ pub const RENDERER_SCHEMA: u32 = 1;
 /// The folder that holds the host shim, below the kernel tree.
 pub const HOST: &str = "host/";
 
+/// The only file of the host shim that kernel code may include.
+pub const HOST_HEADER: &str = "host/pb_host.h";
+
 /// Where kernel sources are read from. Paths are relative to the tree, with `/`.
 #[derive(Clone, Debug)]
 pub enum KernelTree {
@@ -40,6 +43,16 @@ pub enum SourceError {
     /// An include that names no file of the tree.
     #[error("{file}:{line}: `#include \"{name}\"` names no file under kernels/include or kernels")]
     Missing {
+        /// The including file.
+        file: String,
+        /// Its line.
+        line: usize,
+        /// What it includes.
+        name: String,
+    },
+    /// An include of a file of the host shim that is not for kernel code.
+    #[error("{file}:{line}: `#include \"{name}\"`: of the host shim, kernel code includes `{HOST_HEADER}` only")]
+    HostFile {
         /// The including file.
         file: String,
         /// Its line.
@@ -125,8 +138,11 @@ pub fn closure(tree: &KernelTree, file: &str, text: &str) -> Result<Closure, Sou
     let mut queue = vec![(file.to_owned(), Cow::Borrowed(text).into_owned())];
     while let Some((file, text)) = queue.pop() {
         for (line, name) in includes(&file, &text)? {
-            if name.starts_with(HOST) || closure.headers.contains_key(&name) {
+            if name == HOST_HEADER || closure.headers.contains_key(&name) {
                 continue;
+            }
+            if name.starts_with(HOST) {
+                return Err(SourceError::HostFile { file, line, name });
             }
             let candidates = [format!("include/{name}"), name.clone()];
             let plain = !name.split('/').any(|part| part.is_empty() || part.starts_with('.'));
@@ -172,6 +188,30 @@ impl OpSources {
     }
 }
 
+/// The digest over what a launcher and a reference are compiled from: definition, parameter struct, launcher,
+/// reference, the launch ABI and what the family shares. A library whose launcher has another digest must not launch
+/// kernels of this tree.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn binding_digest(tree: &KernelTree, op: &Op) -> Result<Digest, SourceError> {
+    let mut files: Vec<String> = ["op.toml", "params.h", "launch.rs", "reference.rs"]
+        .iter()
+        .map(|part| format!("{}/{part}", op.path()))
+        .collect();
+    files.push("include/parbake/abi.h".to_owned());
+    let shared = format!("{0}/{0}.rs", op.family);
+    if tree.has(&shared) {
+        files.push(shared);
+    }
+    let mut key = KeyFields::new("parbake.binding.v1");
+    for file in files {
+        let digest = Digest::of(tree.read(&file)?.as_bytes());
+        key = key.with(format!("file {file}"), digest);
+    }
+    Ok(key.finish().digest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,10 +231,49 @@ mod tests {
 
     #[test]
     fn other_includes_are_errors_with_a_place() {
-        let error = |text| closure(&TREE, "u.cu", text).unwrap_err().to_string();
+        let error = |text: &str| closure(&TREE, "u.cu", text).unwrap_err().to_string();
         assert!(error("\n#include <cuda.h>").starts_with("u.cu:2: "));
         assert!(error("#include NAME").contains("literal"));
         assert!(error("#include \"../a/c.cuh\"").contains("names no file"));
         assert!(error("#include \"a/./c.cuh\"").contains("names no file"));
+        assert!(error("#include \"./host/pb_host.h\"").contains("names no file"));
+        for other in ["host/pb_host.cpp", "host/other.h", "host/", "host/../a/c.cuh"] {
+            let text = error(&format!("\n#include \"{other}\""));
+            assert!(
+                text.starts_with("u.cu:2: ") && text.ends_with("kernel code includes `host/pb_host.h` only"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_binding_changes_with_each_of_its_files() {
+        const OP: &str = r#"{"name":"o","family":"f","summary":"s","params":"p","since":"sm_80","host":true,
+            "tolerance":{},"trace":{"op_type":"o","name_prefix":"o","example":[]}}"#;
+        let op: Op = serde_json::from_str(OP).unwrap();
+        let folder = std::env::temp_dir().join(format!("parbake-binding-{}", std::process::id()));
+        let files =
+            ["f/f.rs", "f/o/launch.rs", "f/o/op.toml", "f/o/params.h", "f/o/reference.rs", "include/parbake/abi.h"];
+        let write = |file: &str, text: &str| {
+            let path = folder.join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let tree = KernelTree::Folder(folder.clone());
+        files.iter().for_each(|file| write(file, "text"));
+        write("f/o/o.cuh", "text");
+        let first = binding_digest(&tree, &op).unwrap();
+        for file in files {
+            write(file, "other");
+            assert_ne!(binding_digest(&tree, &op).unwrap(), first, "{file}");
+            write(file, "text");
+        }
+        write("f/o/o.cuh", "other");
+        assert_eq!(binding_digest(&tree, &op).unwrap(), first, "kernels have a digest of their own");
+        std::fs::remove_file(folder.join("f/f.rs")).unwrap();
+        assert_ne!(binding_digest(&tree, &op).unwrap(), first);
+        std::fs::remove_file(folder.join("f/o/params.h")).unwrap();
+        assert!(binding_digest(&tree, &op).unwrap_err().to_string().contains("params.h"));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -20,10 +20,15 @@ pub struct Combination {
     pub skipped: Option<String>,
 }
 
-/// The number of combinations of axis and tactic values, legal or not.
+/// The most combinations that an op may have.
+pub const MAX_COMBINATIONS: usize = 1_000_000;
+
+/// The number of combinations of axis and tactic values, legal or not; `usize::MAX` if there are more than that.
 #[must_use]
 pub fn size(op: &Op) -> usize {
-    op.axes.iter().map(|a| a.values.len()).chain(op.tactics.iter().map(|t| t.values.len())).product()
+    let counts = op.axes.iter().map(|a| a.values.len()).chain(op.tactics.iter().map(|t| t.values.len()));
+    // An empty axis leaves nothing, however many the others make.
+    if counts.clone().any(|count| count == 0) { 0 } else { counts.fold(1, usize::saturating_mul) }
 }
 
 /// All specs of an op that some target could support, in canonical order, with the reason for each that none can.

@@ -168,6 +168,14 @@ pub struct BadTarget {
     pub why: String,
 }
 
+impl BadTarget {
+    /// The stable code.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        "PB-1200"
+    }
+}
+
 /// All spellings that exist, for messages: `75, 80, … 90, 90a, 100, 100a, 100f …`.
 #[must_use]
 pub fn known_targets() -> String {

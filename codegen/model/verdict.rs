@@ -154,6 +154,14 @@ pub enum Reject {
         /// The image's target.
         image: Target,
     },
+    /// An image that serves some, but not all, of the devices that a target stands for.
+    #[error("{image} runs on fewer devices than {wanted} stands for")]
+    Narrower {
+        /// The image's target.
+        image: Target,
+        /// The target that was asked for.
+        wanted: Target,
+    },
     /// A host image where a GPU is in use.
     #[error("compiled for the host; the device is compute capability {}", Capability(*.device))]
     HostOnGpu {
@@ -189,6 +197,7 @@ impl Reject {
             Self::PtxNotAllowed { .. } => "PB-1210",
             Self::HostOnGpu { .. } => "PB-1211",
             Self::NoDevice { .. } => "PB-1212",
+            Self::Narrower { .. } => "PB-1213",
         }
     }
 }
@@ -234,6 +243,32 @@ pub fn verdict(image: &Image, device: Option<Arch>, driver: Option<Toolkit>) -> 
     }
 }
 
+/// Whether an image serves every device that a target stands for: `a` its chip, `f` its family from its minor version
+/// on, no suffix its major version from its minor version on, PTX whatever the driver can compile it for.
+///
+/// # Errors
+/// Why the image does not run on the first of these devices, or [`Reject::Narrower`] if it lacks some of the others.
+pub fn covers(image: &Image, wanted: Target) -> Result<Accept, Reject> {
+    let narrower = Err(Reject::Narrower { image: image.target, wanted });
+    let (have, want) = (image.target.suffix(), wanted.suffix());
+    let accept = match (image.target, wanted) {
+        (Target::Host, Target::Host) => return Ok(Accept::Host),
+        // Machine code does not reach the architectures that PTX stands for; PTX is not machine code.
+        (Target::Sm(..), Target::Compute(..)) => return narrower,
+        (Target::Compute(..), Target::Sm(..)) => {
+            verdict(image, wanted.arch(), None)?;
+            return Err(Reject::PtxNotAllowed { image: image.target });
+        }
+        _ => verdict(image, wanted.arch(), None)?,
+    };
+    // The verdict on the first device is in; the suffix says how far beyond it the image reaches.
+    match want {
+        Suffix::Baseline if have != Suffix::Baseline => narrower,
+        Suffix::Family if have == Suffix::Specific => narrower,
+        _ => Ok(accept),
+    }
+}
+
 fn on_device(image: Target, arch: Arch, suffix: Suffix, device: Arch) -> Result<Accept, Reject> {
     let (same_major, minor_reached) = (arch.major() == device.major(), arch.minor() <= device.minor());
     match suffix {
@@ -263,14 +298,29 @@ pub fn select<I: Borrow<Image>, T>(
     driver: Option<Toolkit>,
     allow_ptx: bool,
 ) -> (Option<(Accept, T)>, Trace) {
+    select_by(candidates, |image| match verdict(image, device, driver) {
+        Ok(Accept::Ptx) if !allow_ptx => Err(Reject::PtxNotAllowed { image: image.target }),
+        result => result,
+    })
+}
+
+/// Takes the best candidate that serves every device of a target, in the order of [`select`].
+pub fn select_covering<I: Borrow<Image>, T>(
+    candidates: impl Iterator<Item = (I, T)>,
+    wanted: Target,
+) -> (Option<(Accept, T)>, Trace) {
+    select_by(candidates, |image| covers(image, wanted))
+}
+
+fn select_by<I: Borrow<Image>, T>(
+    candidates: impl Iterator<Item = (I, T)>,
+    judge: impl Fn(&Image) -> Result<Accept, Reject>,
+) -> (Option<(Accept, T)>, Trace) {
     let mut best: Option<(Accept, Target, T)> = None;
     let mut trace = Vec::new();
     for (image, payload) in candidates {
         let target = image.borrow().target;
-        let mut result = verdict(image.borrow(), device, driver);
-        if result == Ok(Accept::Ptx) && !allow_ptx {
-            result = Err(Reject::PtxNotAllowed { image: target });
-        }
+        let result = judge(image.borrow());
         trace.push((target, result));
         if let Ok(accept) = result
             && best.as_ref().is_none_or(|(a, t, _)| accept < *a || (accept == *a && target > *t))
@@ -302,6 +352,7 @@ mod tests {
             Reject::PtxNotAllowed { .. } => "not allowed",
             Reject::HostOnGpu { .. } => "host",
             Reject::NoDevice { .. } => "no device",
+            Reject::Narrower { .. } => "narrower",
         })
     }
 
@@ -374,6 +425,73 @@ mod tests {
             let got = judge(target, toolkit, device, driver);
             assert_eq!(got, expected, "{target} of {toolkit} on {device} with {driver}");
         }
+    }
+
+    #[test]
+    fn an_image_covers_a_target_or_lacks_some_of_its_devices() {
+        let toolkit = Toolkit { major: 13, minor: 0 };
+        let table = [
+            ("sm_100a", "sm_100a", Ok(Accept::Exact)),
+            ("sm_100f", "sm_100a", Ok(Accept::Family)),
+            ("sm_100", "sm_100a", Ok(Accept::Baseline)),
+            ("sm_100f", "sm_103a", Ok(Accept::Family)),
+            ("sm_100a", "sm_103a", Err("PB-1203")),
+            ("sm_80", "sm_90a", Err("PB-1201")),
+            ("sm_100a", "sm_100f", Err("PB-1213")),
+            ("sm_100f", "sm_100f", Ok(Accept::Family)),
+            ("sm_100f", "sm_103f", Ok(Accept::Family)),
+            ("sm_103f", "sm_100f", Err("PB-1202")),
+            ("sm_100", "sm_103f", Ok(Accept::Baseline)),
+            ("sm_100f", "sm_120f", Err("PB-1204")),
+            ("sm_120a", "sm_120", Err("PB-1213")),
+            ("sm_120f", "sm_120", Err("PB-1213")),
+            ("sm_121a", "sm_121", Err("PB-1213")),
+            ("sm_80", "sm_86", Ok(Accept::Baseline)),
+            ("sm_86", "sm_80", Err("PB-1202")),
+            ("sm_86", "sm_87", Err("PB-1206")),
+            ("sm_87", "sm_87", Ok(Accept::Baseline)),
+            ("sm_90a", "sm_90", Err("PB-1213")),
+            ("sm_100a", "compute_100", Err("PB-1213")),
+            ("sm_100", "compute_100", Err("PB-1213")),
+            ("compute_80", "compute_90", Ok(Accept::Ptx)),
+            ("compute_80", "compute_90a", Ok(Accept::Ptx)),
+            ("compute_90", "compute_80", Err("PB-1205")),
+            ("compute_90a", "compute_90", Err("PB-1213")),
+            ("compute_100f", "compute_100", Err("PB-1213")),
+            ("compute_100f", "compute_103f", Ok(Accept::Ptx)),
+            ("compute_100a", "compute_100f", Err("PB-1213")),
+            ("compute_90a", "compute_100", Err("PB-1203")),
+            ("compute_80", "sm_80", Err("PB-1210")),
+            ("compute_90", "sm_80", Err("PB-1205")),
+            ("host", "host", Ok(Accept::Host)),
+            ("host", "sm_80", Err("PB-1211")),
+            ("sm_80", "host", Err("PB-1212")),
+        ];
+        for (image, wanted, expected) in table {
+            let image = Image { target: image.parse().unwrap(), toolkit };
+            let got = covers(&image, wanted.parse().unwrap()).map_err(|reject| reject.code());
+            assert_eq!(got, expected, "{} for {wanted}", image.target);
+        }
+        let image = Image { target: "sm_100a".parse().unwrap(), toolkit };
+        let error = covers(&image, "sm_100f".parse().unwrap()).unwrap_err().to_string();
+        assert_eq!(error, "sm_100a runs on fewer devices than sm_100f stands for");
+    }
+
+    #[test]
+    fn the_best_covering_candidate_wins() {
+        let toolkit = Toolkit { major: 13, minor: 0 };
+        let images = ["sm_100", "sm_100a", "sm_100f", "sm_103f"];
+        let images = images.map(|t| Image { target: t.parse().unwrap(), toolkit });
+        let best = |wanted: &str| {
+            let (best, trace) = select_covering(images.iter().map(|i| (i, i.target)), wanted.parse().unwrap());
+            assert_eq!(trace.len(), images.len());
+            best.map(|(accept, target)| format!("{accept:?} {target}"))
+        };
+        assert_eq!(best("sm_100f").as_deref(), Some("Family sm_100f"));
+        assert_eq!(best("sm_103a").as_deref(), Some("Family sm_103f"));
+        assert_eq!(best("sm_100a").as_deref(), Some("Exact sm_100a"));
+        assert_eq!(best("sm_100").as_deref(), Some("Baseline sm_100"));
+        assert_eq!(best("sm_120"), None);
     }
 
     fn choose(targets: &[&str], device: u16, allow_ptx: bool) -> (Option<(Accept, String)>, Trace) {

@@ -7,7 +7,7 @@
 use super::nvcc::{Nvcc, NvccSettings};
 use super::{Nvfatbin, Nvrtc, Toolchain, ToolchainError, components, nvrtc};
 use parbake_model::report::{Class, Report};
-use parbake_model::{Target, Toolkit};
+use parbake_model::{Arch, Target, Toolkit};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct NotFound {
     pub target: Target,
     /// Where, in order.
     pub steps: Vec<Step>,
-    /// The command that brings one.
+    /// The command that brings one, or what can be installed instead.
     pub help: String,
 }
 
@@ -88,15 +88,7 @@ pub fn default_toolkit(target: Target) -> Toolkit {
 /// # Errors
 /// Every place that was looked at.
 pub fn find_nvrtc(search: &Search) -> Result<Arc<Nvrtc>, NotFound> {
-    find_nvrtc_beside(search, &[])
-}
-
-/// Looks for NVRTC, also in these `site-packages` folders.
-///
-/// # Errors
-/// Every place that was looked at.
-pub fn find_nvrtc_beside(search: &Search, sites: &[PathBuf]) -> Result<Arc<Nvrtc>, NotFound> {
-    let found = Finder { search, what: "NVRTC", stem: "libnvrtc.so", sites }.find(Nvrtc::open, |nvrtc| {
+    let found = Finder { search, what: "NVRTC", stem: "libnvrtc.so" }.find(Nvrtc::open, |nvrtc| {
         (nvrtc.toolkit().unwrap_or(default_toolkit(search.target)), nvrtc.supports(search.target))
     });
     found.inspect(|nvrtc| tracing::debug!("{}", nvrtc.describe()))
@@ -107,15 +99,7 @@ pub fn find_nvrtc_beside(search: &Search, sites: &[PathBuf]) -> Result<Arc<Nvrtc
 /// # Errors
 /// Every place that was looked at.
 pub fn find_nvfatbin(search: &Search) -> Result<Arc<Nvfatbin>, NotFound> {
-    find_nvfatbin_beside(search, &[])
-}
-
-/// Looks for nvFatbin, also in these `site-packages` folders.
-///
-/// # Errors
-/// Every place that was looked at.
-pub fn find_nvfatbin_beside(search: &Search, sites: &[PathBuf]) -> Result<Arc<Nvfatbin>, NotFound> {
-    Finder { search, what: "nvFatbin", stem: "libnvfatbin.so", sites }.find(Nvfatbin::open, |library| {
+    Finder { search, what: "nvFatbin", stem: "libnvfatbin.so" }.find(Nvfatbin::open, |library| {
         let since = search.target.arch().and_then(|a| a.facts()).map(|f| f.since);
         let new_enough = since.is_none_or(|since| since <= library.toolkit());
         let reason = || format!("nvFatbin {} does not know {}", library.toolkit(), search.target);
@@ -136,7 +120,7 @@ pub fn find_nvcc(search: &Search) -> Result<Arc<Nvcc>, NotFound> {
 /// # Errors
 /// Every place that was looked at.
 pub fn find_nvcc_with(search: &Search, settings: &NvccSettings) -> Result<Arc<Nvcc>, NotFound> {
-    Finder { search, what: "nvcc", stem: "nvcc", sites: &[] }.find(
+    Finder { search, what: "nvcc", stem: "nvcc" }.find(
         |path| Nvcc::open(path, settings.clone()).map(Arc::new),
         |nvcc| (nvcc.toolkit().unwrap_or(default_toolkit(search.target)), nvcc.supports(search.target)),
     )
@@ -157,7 +141,6 @@ struct Finder<'a> {
     what: &'static str,
     /// How file names start; without `.so` it is a program.
     stem: &'static str,
-    sites: &'a [PathBuf],
 }
 
 impl Finder<'_> {
@@ -212,13 +195,31 @@ impl Finder<'_> {
         self.stem.contains(".so")
     }
 
+    /// The command that brings what is missing; if no pinned toolkit serves, the reason and the ones there are.
     fn help(&self) -> String {
-        if !self.is_library() {
-            return "parbake toolchain install 13.0 --with-nvcc".into();
+        let Search { want, driver, target, .. } = self.search;
+        let (name, option) = if self.is_library() { ("cuda", "") } else { ("nvcc", " --with-nvcc") };
+        let of_name = components::ALL.iter().filter(|c| c.name == name);
+        let mut pinned: Vec<Toolkit> = of_name.filter_map(|c| c.version.parse().ok()).collect();
+        pinned.sort();
+        let since = target.arch().and_then(Arch::facts).map(|f| f.since);
+        let knows = |version: Toolkit| since.is_none_or(|since| since <= version);
+        let serves = |version: &Toolkit| knows(*version) && self.acceptable(*version).is_ok();
+        // The default for bakes; for a driver the newest that it knows, else the nearest newer one.
+        let default = Some(default_toolkit(*target)).filter(|d| pinned.contains(d) && serves(d));
+        let known = driver.and_then(|driver| pinned.iter().rev().find(|v| **v <= driver && serves(v)));
+        let best = known.copied().or(default).or_else(|| pinned.iter().copied().find(serves));
+        let listed = || pinned.iter().map(Toolkit::to_string).collect::<Vec<_>>().join(", ");
+        match (best, want) {
+            (Some(best), _) => format!("parbake toolchain install {best}{option}"),
+            (None, Some(want)) if pinned.contains(want) && !knows(*want) => {
+                format!("CUDA {want} does not know {target}; ask for CUDA {} or newer", default_toolkit(*target))
+            }
+            (None, Some(want)) if !pinned.contains(want) => {
+                format!("CUDA {want} cannot be installed by parbake; these can: {}", listed())
+            }
+            (None, _) => format!("no {} that parbake can install ({}) serves here", self.what, listed()),
         }
-        let wanted = self.search.want.unwrap_or_else(|| default_toolkit(self.search.target)).to_string();
-        let known = components::ALL.iter().any(|c| c.name == "cuda" && c.version == wanted);
-        format!("parbake toolchain install {}", if known { &wanted } else { "12.9" })
     }
 
     /// Every file in question, in the order of the places; places without one are noted at once.
@@ -255,7 +256,7 @@ impl Finder<'_> {
         }
         let active = std::env::var_os("VIRTUAL_ENV").filter(|v| !v.is_empty());
         let active = active.map(|v| site_packages(Path::new(&v))).unwrap_or_default();
-        for site in self.sites.iter().chain(&active) {
+        for site in &active {
             place(&format!("wheels, `{}`", site.display()), self.below(site), None);
         }
         for name in ["CUDA_HOME", "CUDA_PATH"] {
@@ -444,7 +445,7 @@ mod tests {
         }
         let driver = driver.map(|d| d.parse().unwrap());
         let search = Search { toolchains: root.path().into(), driver, ..search("sm_80") };
-        let finder = Finder { search: &search, what: "NVRTC", stem: "libnvrtc.so", sites: &[] };
+        let finder = Finder { search: &search, what: "NVRTC", stem: "libnvrtc.so" };
         finder.installed().into_iter().map(|(version, _)| version.to_string()).collect()
     }
 
@@ -460,7 +461,7 @@ mod tests {
     #[test]
     fn versions_are_judged_with_a_reason() {
         let judge = |search: &Search, version: &str| {
-            let finder = Finder { search, what: "NVRTC", stem: "libnvrtc.so", sites: &[] };
+            let finder = Finder { search, what: "NVRTC", stem: "libnvrtc.so" };
             finder.acceptable(version.parse().unwrap())
         };
         let on_driver = |driver: &str, target: &str| Search { driver: driver.parse().ok(), ..search(target) };
@@ -476,6 +477,24 @@ mod tests {
         for (target, toolkit) in [("sm_80", "12.9"), ("sm_100f", "12.9"), ("sm_110", "13.0"), ("sm_88", "13.0")] {
             assert_eq!(default_toolkit(target.parse().unwrap()).to_string(), toolkit);
         }
+    }
+
+    #[test]
+    fn help_names_what_serves_or_says_that_nothing_does() {
+        let help = |target: &str, want: Option<&str>, driver: Option<&str>| {
+            let (want, driver) = (want.map(|t| t.parse().unwrap()), driver.map(|t| t.parse().unwrap()));
+            Finder { search: &Search { want, driver, ..search(target) }, what: "NVRTC", stem: "libnvrtc.so" }.help()
+        };
+        assert_eq!(help("sm_90a", None, None), "parbake toolchain install 12.9");
+        assert_eq!(help("sm_110", None, None), "parbake toolchain install 13.0");
+        assert_eq!(help("sm_90a", Some("13.5"), None), "parbake toolchain install 13.5");
+        assert_eq!(help("sm_90a", None, Some("13.0")), "parbake toolchain install 13.0");
+        assert_eq!(help("sm_90a", None, Some("12.4")), "parbake toolchain install 12.9");
+        let none = "CUDA 11.8 cannot be installed by parbake; these can: 12.9, 13.0, 13.5";
+        assert_eq!(help("sm_90a", Some("11.8"), None), none);
+        let old = "CUDA 12.9 does not know sm_110; ask for CUDA 13.0 or newer";
+        assert_eq!(help("sm_110", Some("12.9"), None), old);
+        assert!(help("sm_110", None, Some("12.4")).contains("12.9, 13.0, 13.5"));
     }
 
     #[test]

@@ -90,6 +90,9 @@ pub enum BundleError {
         /// What it is.
         got: u64,
     },
+    /// A version that is no text.
+    #[error("the header of the bundle is malformed: the library's version is no zero-padded ASCII text")]
+    Library,
     /// Larger than is allowed, whatever its hash says.
     #[error("the {part} of the bundle exceeds a limit: {what} is {got}, at most {limit} is read")]
     Limit {
@@ -172,6 +175,7 @@ impl BundleError {
             Self::Contents { .. } => "PB-1311",
             Self::Details(_) => "PB-1312",
             Self::Disagreement { .. } => "PB-1313",
+            Self::Library => "PB-1314",
         }
     }
 }
@@ -238,6 +242,15 @@ pub enum PackError {
         /// The target.
         target: Target,
     },
+    /// A library version that the header cannot hold.
+    #[error(
+        "the library version `{version}` does not fit: at most {} printable ASCII characters",
+        super::LIBRARY_BYTES
+    )]
+    Library {
+        /// What was given.
+        version: String,
+    },
     /// More than the format can hold.
     #[error("the {part} would have {got} bytes; at most {limit} are allowed")]
     TooLarge {
@@ -276,6 +289,7 @@ impl PackError {
             Self::TooLarge { .. } => "PB-1326",
             Self::Compress { .. } => "PB-1327",
             Self::NoToolkit { .. } => "PB-1328",
+            Self::Library { .. } => "PB-1329",
         }
     }
 }

@@ -4,7 +4,8 @@
 //!      0 ┌──────────────────────────────────────────────────────────────────┐
 //!        │ header, 256 bytes                                                │
 //!        │   magic · format · oldest reader · file length · counts          │
-//!        │   place, size and SHA-256 of index and details · zeros           │
+//!        │   place, size and SHA-256 of index and details                   │
+//!        │   library version · launch ABI · zeros                           │
 //!        │   SHA-256 of the bytes above                                     │
 //!    256 ├──────────────────────────────────────────────────────────────────┤
 //!        │ index                                                            │
@@ -27,7 +28,7 @@
 //!
 //! Header fields, by offset: 0 magic, 8 format, 12 oldest reader, 16 file length, 24 number of entries, 28 number of
 //! frames, 32 index place, 40 index size, 48 index SHA-256, 80 details place, 88 details size, 96 details size inflated,
-//! 104 details SHA-256, 136 zeros, 224 header SHA-256.
+//! 104 details SHA-256, 136 library version (ASCII, zero-padded), 168 launch ABI, 172 zeros, 224 header SHA-256.
 //!
 //! Entry fields: 0 source key, 32 target, 36 toolkit (major · 65536 + minor, 0 for the host), 40 build key, 72 image
 //! SHA-256, 104 frame, 108 offset in the frame, 112 size. A target is kind · 2²⁴ + architecture · 2⁸ + suffix, with kind
@@ -57,9 +58,6 @@ pub const FORMAT: u32 = 1;
 
 /// The oldest format that is still read. Also what is written as the oldest reader.
 pub const OLDEST_FORMAT: u32 = 1;
-
-/// Name extension of bundles.
-pub const EXTENSION: &str = "pbk";
 
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 256;
@@ -191,9 +189,14 @@ struct Header {
     details_size: u64,
     details_raw: u64,
     details: Digest,
+    library: [u8; LIBRARY_BYTES],
+    launch_abi: u32,
 }
 
-const RESERVED: std::ops::Range<usize> = 136..224;
+/// Bytes of the library's version in the header.
+pub const LIBRARY_BYTES: usize = 32;
+
+const RESERVED: std::ops::Range<usize> = 172..224;
 
 impl Header {
     fn encode(&self) -> [u8; HEADER_BYTES] {
@@ -211,6 +214,8 @@ impl Header {
         out.extend(self.details_size.to_le_bytes());
         out.extend(self.details_raw.to_le_bytes());
         out.extend(self.details.0);
+        out.extend(self.library);
+        out.extend(self.launch_abi.to_le_bytes());
         out.resize(RESERVED.end, 0);
         out.extend(Digest::of(&out).0);
         out.try_into().expect("bug: header fields fill the header")
@@ -230,8 +235,24 @@ impl Header {
             details_size: long(bytes, 88),
             details_raw: long(bytes, 96),
             details: digest(bytes, 104),
+            library: bytes[136..168].try_into().expect("bug: 32 bytes"),
+            launch_abi: number(bytes, 168),
         }
     }
+}
+
+/// The library's version as the header holds it: printable ASCII, then zeros only.
+fn library_text(field: &[u8; LIBRARY_BYTES]) -> Option<&str> {
+    let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
+    let (text, rest) = field.split_at(end);
+    let good = text.iter().all(u8::is_ascii_graphic) && rest.iter().all(|&b| b == 0);
+    good.then(|| std::str::from_utf8(text).ok()).flatten()
+}
+
+fn library_field(version: &str) -> Option<[u8; LIBRARY_BYTES]> {
+    let mut field = [0; LIBRARY_BYTES];
+    field.get_mut(..version.len())?.copy_from_slice(version.as_bytes());
+    (library_text(&field) == Some(version)).then_some(field)
 }
 
 fn number(row: &[u8], at: usize) -> u32 {

@@ -136,6 +136,9 @@ fn header(start: &[u8], file_size: u64) -> Result<Header, BundleError> {
     {
         layout(Part::Header, "reserved byte", 0, u64::from(bytes[RESERVED.start + at]))?;
     }
+    if super::library_text(&header.library).is_none() {
+        return Err(BundleError::Library);
+    }
     if header.file_size != file_size {
         return Err(BundleError::Length { expected: header.file_size, got: file_size });
     }
@@ -267,6 +270,18 @@ impl Bundle {
     #[must_use]
     pub fn format(&self) -> u32 {
         self.header.format
+    }
+
+    /// The version of the library that it was made for. From the header: no details are read.
+    #[must_use]
+    pub fn library(&self) -> &str {
+        super::library_text(&self.header.library).expect("bug: checked when it was opened")
+    }
+
+    /// The launch ABI that its images follow. From the header: no details are read.
+    #[must_use]
+    pub fn launch_abi(&self) -> u32 {
+        self.header.launch_abi
     }
 
     /// Its size.

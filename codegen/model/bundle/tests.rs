@@ -137,6 +137,25 @@ fn what_goes_in_comes_out() {
 }
 
 #[test]
+fn version_and_launch_abi_are_told_by_the_header_alone() {
+    let mut bytes = pack(&mixed());
+    let details = long(&bytes, 80) as usize;
+    bytes[details] ^= 1;
+    let bundle = open(&bytes).unwrap();
+    assert_eq!((bundle.library(), bundle.launch_abi()), ("0.1.0", 1));
+    assert!(bundle.details().is_err());
+    let finish = |library: &str| {
+        BundleWriter::new(Details { library: library.to_owned(), ..Details::default() }, TEST_LEVEL).finish()
+    };
+    let longest = "1".repeat(LIBRARY_BYTES);
+    assert_eq!(open(&finish(&longest).unwrap()).unwrap().library(), longest);
+    assert_eq!(open(&finish("").unwrap()).unwrap().library(), "");
+    for bad in ["1".repeat(LIBRARY_BYTES + 1), "1 0".into(), "é".into(), "1\0".into()] {
+        assert_eq!(finish(&bad).unwrap_err().code(), "PB-1329", "{bad:?}");
+    }
+}
+
+#[test]
 fn a_file_and_a_static_slice_are_read_as_well() {
     let bytes = pack(&mixed());
     let path = std::env::temp_dir().join(format!("parbake-model-{}.pbk", std::process::id()));
@@ -287,6 +306,10 @@ fn forged_sizes_are_refused_before_anything_is_allocated() {
     };
     let (most, zero) = (u64::MAX.to_le_bytes(), [0; 8]);
     assert_eq!(forge(RESERVED.start + 5, &[1]).code(), "PB-1306", "reserved");
+    assert_eq!(forge(136, &[0]).code(), "PB-1314", "library: text after a zero");
+    assert_eq!(forge(137, &[200]).code(), "PB-1314", "library: not ASCII");
+    assert_eq!(forge(136, b"9").code(), "PB-1313", "library: other than the details say");
+    assert_eq!(forge(168, &[9]).code(), "PB-1313", "launch ABI: other than the details say");
     assert_eq!(forge(16, &most).code(), "PB-1304", "file size");
     assert_eq!(forge(24, &most[..4]).code(), "PB-1306", "number of entries");
     assert_eq!(forge(28, &zero[..4]).code(), "PB-1306", "number of frames");
@@ -444,6 +467,8 @@ fn details_must_agree_with_the_index() {
     assert!(codes("\"library\"", " \"library\"").contains("PB-1313"));
     assert!(codes("\"toolchains\":[\"host\",", "\"toolchains\":[").contains("PB-1313"));
     assert!(codes("\"targets\":[\"host\",", "\"targets\":[").contains("PB-1313"));
+    assert!(codes("\"library\":\"0.1.0\"", "\"library\":\"0.1.1\"").contains("PB-1313"));
+    assert!(codes("\"launch_abi\":1", "\"launch_abi\":2").contains("PB-1313"));
     assert!(codes("{", "[").contains("PB-1312"));
 }
 

@@ -61,7 +61,7 @@ impl Bundle {
             let details = details.as_ref();
             return Ok(Summary {
                 format: self.format(),
-                library: details.map(|d| d.library.clone()).unwrap_or_default(),
+                library: self.library().to_owned(),
                 specs: details.map_or(0, |d| d.specs.len()),
                 images: self.entries().len(),
                 targets: targets.into_iter().collect(),
@@ -105,6 +105,12 @@ impl Bundle {
     fn compare<'a>(&self, details: &'a Details, errors: &mut Vec<BundleError>) -> BTreeMap<(Digest, Target), Told<'a>> {
         let mut told = BTreeMap::new();
         let mut disagree = |what: String| errors.push(BundleError::Disagreement { what });
+        if details.library != self.library() {
+            disagree(format!("library `{}` in the header, `{}` here", self.library(), details.library));
+        }
+        if details.launch_abi != self.launch_abi() {
+            disagree(format!("launch ABI {} in the header, {} here", self.launch_abi(), details.launch_abi));
+        }
         for spec in &details.specs {
             if spec.images.is_empty() {
                 disagree(format!("{} has no image", spec.uri));

@@ -97,13 +97,16 @@ impl BundleWriter {
     pub fn finish(mut self) -> Result<Vec<u8>, PackError> {
         self.items.sort_by(|a, b| a.order().cmp(&b.order()));
         let details = self.complete_details()?;
+        let version = || PackError::Library { version: details.library.clone() };
+        let library = super::library_field(&details.library).ok_or_else(version)?;
         let groups = groups(&self.items);
         let frames = self.compress_groups(&groups)?;
         let entries = entries(&self.items, &groups);
         let json = details.to_json();
         within(Part::Details, MAX_DETAILS, json.len())?;
         let packed_details = compress(Part::Details, &json, self.level)?;
-        assemble(&entries, &frames, &groups, json.len(), &packed_details)
+        let told = Told { library, launch_abi: details.launch_abi, raw: json.len(), packed: &packed_details };
+        assemble(&entries, &frames, &groups, &told)
     }
 
     fn complete_details(&mut self) -> Result<Details, PackError> {
@@ -211,14 +214,17 @@ fn compress(part: Part, raw: &[u8], level: i32) -> Result<Vec<u8>, PackError> {
     pack().map_err(|source| PackError::Compress { part, source })
 }
 
+/// The details as they are written, and what the header repeats of them.
+struct Told<'a> {
+    library: [u8; super::LIBRARY_BYTES],
+    launch_abi: u32,
+    raw: usize,
+    packed: &'a [u8],
+}
+
 /// Lays the parts out.
-fn assemble(
-    entries: &[Entry],
-    frames: &[Vec<u8>],
-    groups: &[&[Item]],
-    details_raw: usize,
-    details: &[u8],
-) -> Result<Vec<u8>, PackError> {
+fn assemble(entries: &[Entry], frames: &[Vec<u8>], groups: &[&[Item]], told: &Told<'_>) -> Result<Vec<u8>, PackError> {
+    let details = told.packed;
     let index_size = entries.len() * super::ENTRY_BYTES + frames.len() * super::FRAME_BYTES;
     within(Part::Index, MAX_INDEX, index_size)?;
     within(Part::Details, MAX_DETAILS, details.len())?;
@@ -242,8 +248,10 @@ fn assemble(
         index: Digest::of(&index),
         details_offset,
         details_size: details.len() as u64,
-        details_raw: details_raw as u64,
+        details_raw: told.raw as u64,
         details: Digest::of(details),
+        library: told.library,
+        launch_abi: told.launch_abi,
     };
     let header = header.encode();
     let parts = [&header[..], &index, details].into_iter().chain(frames.iter().map(Vec::as_slice));
