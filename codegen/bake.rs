@@ -78,23 +78,37 @@ pub fn plan<'a>(
     let wanted = |spec: &Spec| {
         only.iter().all(|(axis, values)| spec.axis(axis).is_none_or(|v| values.iter().any(|wanted| wanted == v)))
     };
+    if let Some(target) = targets.iter().find(|t| matches!(t, Target::Compute(..))) {
+        return Err(Report::new("PB-1119", Class::Usage, "PTX is not packed yet: name sm_ targets")
+            .with("expected", format!("sm_{}", target.digits()))
+            .with("got", target.to_string()));
+    }
     let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
+    // Why a target lacks what others have.
+    let mut reasons = BTreeSet::new();
     for op in &chosen {
         for combination in space::expand([*op], targets).into_iter().filter(|c| wanted(&c.spec)) {
             match combination.skipped {
                 None => plan.jobs.push(Job { op, spec: combination.spec, target: combination.target }),
-                Some(reason) => plan.skipped.push(Skipped {
-                    op: op.name.clone(),
-                    spec: combination.spec.to_string(),
-                    target: combination.target,
-                    reason,
-                }),
+                Some(reason) => {
+                    if space::check(op, &combination.spec, None).is_ok() {
+                        reasons.insert(reason.clone());
+                    }
+                    plan.skipped.push(Skipped {
+                        op: op.name.clone(),
+                        spec: combination.spec.to_string(),
+                        target: combination.target,
+                        reason,
+                    });
+                }
             }
         }
     }
     if plan.jobs.is_empty() {
         let names: Vec<String> = targets.iter().map(Target::to_string).collect();
-        let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
+        if reasons.is_empty() {
+            reasons.extend(plan.skipped.iter().map(|s| s.reason.clone()));
+        }
         let chosen: Vec<&str> = chosen.iter().map(|op| op.name.as_str()).collect();
         return Err(Report::new(
             "PB-1112",
@@ -146,13 +160,11 @@ pub fn run(
     if reports.is_empty() { Ok(made) } else { Err(reports) }
 }
 
-/// Whether every image of a plan runs on drivers from a floor on.
+/// Whether images of these targets and toolkits run on drivers from a floor on.
 ///
 /// # Errors
 /// The targets that do not, and why.
-pub fn check_driver_floor(made: &[Made], floor: Toolkit) -> Result<(), Report> {
-    let images: BTreeSet<(Target, Toolkit)> =
-        made.iter().filter_map(|m| Some((m.metadata.target, m.metadata.toolkit?))).collect();
+pub fn check_driver_floor(images: impl IntoIterator<Item = (Target, Toolkit)>, floor: Toolkit) -> Result<(), Report> {
     let mut report =
         Report::new("PB-1113", Class::Failed, format!("some images do not run on a driver of CUDA {floor}"));
     for (target, toolkit) in images {
@@ -165,6 +177,17 @@ pub fn check_driver_floor(made: &[Made], floor: Toolkit) -> Result<(), Report> {
     } else {
         Err(report.help("compile with an older toolkit (--toolkit), or raise --min-driver"))
     }
+}
+
+/// What a bundle records of how it was packed: the level of compression, and the packers.
+#[must_use]
+pub fn provenance(level: i32, packers: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let mut provenance = BTreeMap::from([("level".to_owned(), level.to_string())]);
+    if !packers.is_empty() {
+        let packers: Vec<&str> = packers.iter().map(String::as_str).collect();
+        provenance.insert("packer".to_owned(), packers.join(", "));
+    }
+    provenance
 }
 
 /// Packs artifacts into a bundle. GPU images become fatbins of one image each, by the packer of their own toolkit.
@@ -182,6 +205,12 @@ pub fn pack(
         let report = Report::new(code, Class::Failed, e.to_string());
         e.source().map_or(report.clone(), |s| report.caused_by_chain(s))
     };
+    let images: BTreeSet<(Target, Toolkit)> =
+        made.iter().filter_map(|m| Some((m.metadata.target, m.metadata.toolkit?))).collect();
+    let packed = images.into_iter().filter(|(target, _)| *target != Target::Host);
+    let packers = packed
+        .map(|(target, toolkit)| Ok(nvfatbin(target, toolkit)?.id().to_owned()))
+        .collect::<Result<BTreeSet<_>, Report>>()?;
     let details = Details {
         library: VERSION.to_owned(),
         launch_abi: LAUNCH_ABI,
@@ -189,7 +218,7 @@ pub fn pack(
         targets: plan.targets.clone(),
         specs: Vec::new(),
         skipped: plan.skipped.clone(),
-        provenance: BTreeMap::new(),
+        provenance: provenance(level, &packers),
     };
     let mut writer = BundleWriter::new(details, level).jobs(threads);
     for (job, Made { bytes, metadata }) in plan.jobs.iter().zip(made) {

@@ -3,10 +3,11 @@
 use crate::cmd::build::packer;
 use crate::output::{Failure, Output};
 use parbake::Library;
+use parbake_codegen::toolchain::find::default_toolkit;
 use parbake_codegen::toolchain::{Toolchain, components, install};
-use parbake_model::Target;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::{Target, Toolkit};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,14 +32,21 @@ pub(crate) fn need(config: &Config, names: &[(&str, bool)], out: Output) -> Resu
     Ok(())
 }
 
-/// Installs toolkit 12.9 unless this machine has what a bake for these targets needs.
+/// Installs the toolkits that a bake for these targets needs and this machine lacks: 12.9, and 13.0 where a target is newer.
 pub(crate) fn need_for(library: &Library, targets: &[Target], out: Output) -> Result<(), Failure> {
     let has = |&target: &Target| {
         let toolchain = library.toolchain(target, None);
         let packs = |t: &dyn Toolchain| t.toolkit().is_none_or(|toolkit| packer(library, target, toolkit).is_ok());
         toolchain.is_ok_and(|t| packs(&*t))
     };
-    if targets.iter().all(has) { Ok(()) } else { need(library.config(), &[("12.9", false)], out) }
+    let newer = |target: &Target| default_toolkit(*target) > (Toolkit { major: 12, minor: 9 });
+    let (new, old): (Vec<&Target>, Vec<&Target>) = targets.iter().partition(|t| newer(t));
+    for (targets, name) in [(old, "12.9"), (new, "13.0")] {
+        if !targets.into_iter().all(has) {
+            need(library.config(), &[(name, false)], out)?;
+        }
+    }
+    Ok(())
 }
 
 /// This program, with the settings of this process.

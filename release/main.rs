@@ -2,8 +2,6 @@
 //!
 //! Exit status: 0 done, 1 the thing asked for does not hold, 2 wrong usage, 3 the environment lacks something.
 
-#![allow(clippy::print_stdout, reason = "standard output is what a command line is for")]
-
 mod checkout;
 mod cmd;
 mod extract;
@@ -59,7 +57,7 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
     let config = Config::from_env().map_err(parbake::Error::from)?;
     output::start_log(&config);
     for warning in &config.warnings {
-        eprintln!("warning: {warning}");
+        output::note(format!("warning: {warning}"));
     }
     match command {
         Command::Ops(args) => cmd::ops::run(args, config, out),

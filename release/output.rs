@@ -3,6 +3,7 @@
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use serde::Serialize;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// What a command ends with if it does not succeed.
@@ -49,16 +50,16 @@ impl Output {
     /// Prints a result: the value as JSON, or the text.
     pub(crate) fn show<T: Serialize>(self, value: &T, text: impl FnOnce() -> String) {
         if self.json {
-            println!("{}", serde_json::to_string_pretty(value).expect("bug: results are plain data"));
+            print(&serde_json::to_string_pretty(value).expect("bug: results are plain data"));
         } else {
-            println!("{}", text().trim_end());
+            print(text().trim_end());
         }
     }
 
     /// A line about progress, for people only.
     pub(crate) fn say(self, line: impl AsRef<str>) {
         if !self.json {
-            println!("{}", line.as_ref());
+            print(line.as_ref());
         }
     }
 
@@ -73,7 +74,7 @@ impl Output {
             help: &'a [String],
         }
         for report in &failure.reports {
-            eprintln!("{report}");
+            note(report.to_string());
         }
         if self.json && !failure.shown {
             let json = |r: &Report| {
@@ -87,7 +88,7 @@ impl Output {
                 })
             };
             let errors: Vec<_> = failure.reports.iter().filter_map(|r| json(r).ok()).collect();
-            println!("{}", serde_json::json!({ "errors": errors }));
+            print(&serde_json::json!({ "errors": errors }).to_string());
         }
         let status = |report: &Report| match report.class {
             Class::Failed => 1,
@@ -96,6 +97,22 @@ impl Output {
         };
         ExitCode::from(failure.reports.iter().map(status).max().unwrap_or(1))
     }
+}
+
+/// A line on standard output. A reader that went away is no error: the status still says how the command ended.
+fn print(line: &str) {
+    match writeln!(std::io::stdout().lock(), "{line}") {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            note(format!("error: cannot write standard output: {e}"));
+            std::process::exit(3)
+        }
+        _ => {}
+    }
+}
+
+/// A line on standard error, for people. That nobody reads it must not break what it is about.
+pub(crate) fn note(line: impl AsRef<str>) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", line.as_ref());
 }
 
 /// Sends the loader's log to standard error.

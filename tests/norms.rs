@@ -3,6 +3,7 @@
 mod common;
 
 use common::{World, norm};
+use parbake::model::{Target, space};
 use parbake::{Library, Place};
 
 const DTYPES: [&str; 3] = ["f16", "bf16", "f32"];
@@ -28,8 +29,16 @@ const SHAPES: &[(i64, i64, i64, usize)] = &[
 ];
 
 fn check(library: &Library, place: Place, shapes: &[(i64, i64, i64, usize)]) {
+    let target = library.goal(place).unwrap().target();
     for op in ["rmsnorm", "fused_add_rmsnorm"] {
+        let id = library.op(op).unwrap();
         for dtype in DTYPES {
+            let spec = library.spec(id, &[("dtype".into(), dtype.into())], target).unwrap();
+            if space::check(library.definition(id), &spec, Some(target)).is_err() {
+                // Only what op.toml leaves out is left out here: bf16 below sm_80.
+                assert!(dtype == "bf16" && target.arch() < "sm_80".parse::<Target>().unwrap().arch(), "{op} {dtype}");
+                continue;
+            }
             for (seed, &(rows, hidden, pad, offset)) in shapes.iter().enumerate() {
                 let mut trial = norm(library, op, dtype, rows, hidden);
                 (trial.pad, trial.offset, trial.seed) = (pad, offset, seed as u64);
@@ -49,7 +58,7 @@ fn norms_are_right_on_the_host_target() {
 
 #[test]
 fn norms_are_right_on_a_gpu() {
-    let devices = parbake::require!(target = "sm_80", gpus = 1);
+    let devices = parbake::require!(target = "sm_75", gpus = 1);
     let library = World::new().library();
     for device in devices {
         check(&library, Place::Cuda(device), SHAPES);
@@ -66,7 +75,8 @@ fn a_wrong_kernel_is_found() {
         ("if (kPeel && tile.edge < tile.n)\n        st", "if (kPeel && tile.edge + 1 < tile.n)\n        st"),
         ("const i64 row = (i64)blockIdx.x * kRows", "const i64 row = (i64)blockIdx.x * 1"),
     ];
-    let shapes = [(3, 96, 0, 0), (40, 20, 0, 0), (2, 65536, 0, 0), (3, 111, 1, 1)];
+    // The last has rows that end beyond their vectors; in the one before, each ends with its last vector.
+    let shapes = [(3, 96, 0, 0), (40, 20, 0, 0), (2, 65536, 0, 0), (3, 111, 1, 1), (5, 7, 0, 0)];
     for (old, new) in mutants {
         let world = World::with_own_kernels();
         let file = world.kernel_file("norm/rmsnorm/rmsnorm.cuh");
@@ -77,8 +87,8 @@ fn a_wrong_kernel_is_found() {
         let found = shapes.iter().any(|&(rows, hidden, pad, offset)| {
             let mut trial = norm(&library, "rmsnorm", "f32", rows, hidden);
             (trial.pad, trial.offset) = (pad, offset);
-            let outcome = trial.run(&library, library.op("rmsnorm").unwrap(), Place::Host);
-            outcome.map_or(true, |o| !o.ok)
+            // It compiles and runs; only its numbers are wrong.
+            !trial.run(&library, library.op("rmsnorm").unwrap(), Place::Host).unwrap().ok
         });
         assert!(found, "mutant survived: {new}");
     }

@@ -123,7 +123,20 @@ fn text(baked: &Baked) -> String {
 pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
     let start = Instant::now();
     let plan = bake::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    if what.output.is_dir() {
+        return Err(Report::new("PB-1117", Class::Usage, format!("{} is a folder", what.output.display()))
+            .with("expected", "the name of a file, as in `-o norm.pbk`")
+            .into());
+    }
     let toolchains = toolchains(library, &plan, what.toolkit)?;
+    let images = toolchains.iter().filter_map(|(&target, toolchain)| Some((target, toolchain.toolkit()?)));
+    let images: BTreeSet<(Target, Toolkit)> = images.filter(|(target, _)| *target != Target::Host).collect();
+    if let Some(floor) = what.min_driver {
+        bake::check_driver_floor(images.iter().copied(), floor)?;
+    }
+    let nvfatbin = |target, toolkit| packer(library, target, toolkit);
+    let packers = images.iter().map(|&(target, toolkit)| Ok(nvfatbin(target, toolkit)?.id().to_owned()));
+    let packers = packers.collect::<Result<BTreeSet<String>, Report>>()?;
     let mut baked = Baked {
         bundle: what.output.to_owned(),
         bytes: 0,
@@ -138,7 +151,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     for skipped in &plan.skipped {
         *baked.skipped.entry(skipped.reason.clone()).or_default() += 1;
     }
-    if up_to_date(library, &plan, &toolchains, what)? {
+    if up_to_date(library, &plan, &toolchains, &packers, what)? {
         baked.up_to_date = true;
         baked.bytes = std::fs::metadata(what.output).map_or(0, |m| m.len());
         baked.seconds = start.elapsed().as_secs_f64();
@@ -158,10 +171,6 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     };
     let made = bake::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
     progress.finish();
-    if let Some(floor) = what.min_driver {
-        bake::check_driver_floor(&made, floor)?;
-    }
-    let nvfatbin = |target, toolkit| packer(library, target, toolkit);
     let bytes = bake::pack(&plan, made, &nvfatbin, what.level, library.config().jobs)?;
     write(what.output, &bytes)?;
     baked.from_store = from_store.into_inner();
@@ -194,7 +203,13 @@ pub(crate) fn packer(library: &Library, target: Target, toolkit: Toolkit) -> Res
 }
 
 /// Whether the file there holds exactly the builds that the plan would make, undamaged.
-fn up_to_date(library: &Library, plan: &Plan<'_>, toolchains: &Toolchains, what: &Bake<'_>) -> Result<bool, Failure> {
+fn up_to_date(
+    library: &Library,
+    plan: &Plan<'_>,
+    toolchains: &Toolchains,
+    packers: &BTreeSet<String>,
+    what: &Bake<'_>,
+) -> Result<bool, Failure> {
     let Some(bundle) = std::fs::File::open(what.output).ok().and_then(|f| Bundle::open(f).ok()) else {
         return Ok(false);
     };
@@ -212,9 +227,9 @@ fn up_to_date(library: &Library, plan: &Plan<'_>, toolchains: &Toolchains, what:
             && d.launch_abi == parbake_model::LAUNCH_ABI
             && d.targets == plan.targets
             && d.skipped == sorted(plan)
+            && bake::provenance(what.level, packers).iter().all(|(name, value)| d.provenance.get(name) == Some(value))
     });
-    // The floor is checked on what is compiled, so a bake that names one is made anew.
-    Ok(current && held == wanted && what.min_driver.is_none() && bundle.verify().is_ok())
+    Ok(current && held == wanted && bundle.verify().is_ok())
 }
 
 fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
@@ -270,7 +285,7 @@ impl Progress {
             bar.set_position(done as u64);
             bar.set_message(format!("{} {}", job.spec.uri, job.target));
         } else if self.lines && (done == self.total || done.is_multiple_of((self.total / 8).max(1))) {
-            eprintln!("  {done}/{} images", self.total);
+            crate::output::note(format!("  {done}/{} images", self.total));
         }
     }
 

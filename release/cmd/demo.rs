@@ -4,14 +4,17 @@ use super::build::{self, Bake};
 use crate::checkout;
 use crate::output::{Failure, Output};
 use parbake::Library;
+use parbake::context::TargetContext;
 use parbake::driver;
 use parbake_codegen::bake::Only;
 use parbake_model::Target;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::target::Arch;
 use serde::Serialize;
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 use std::time::Instant;
 
 /// Bakes two ops for four architectures, runs from the bundle, from JIT and from the store, and checks every number.
@@ -26,9 +29,13 @@ const FLEET: &str = "80,90a,100f,120f";
 /// The fleet's element types; f32 is left for JIT.
 const BAKED: [&str; 2] = ["f16", "bf16"];
 
+/// The first architecture that converts bf16.
+const BF16_SINCE: Arch = Arch(80);
+
 /// One step of the demo: a run in a process of its own.
 struct Step {
     op: &'static str,
+    /// `bf16` stands for f16 on a GPU that is older than bf16.
     dtype: &'static str,
     from: &'static str,
     why: &'static str,
@@ -53,7 +60,8 @@ struct Summary {
 
 pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     let start = Instant::now();
-    let gpu = driver::ready().and_then(|r| r.devices.first());
+    let ready = driver::ready();
+    let gpu = ready.and_then(|r| r.devices.first());
     let runs_on = match gpu {
         Some(device) => format!("{} (sm_{})", device.name, device.arch),
         None => "the CPU, through the host target (no GPU here)".to_owned(),
@@ -61,10 +69,18 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     out.say(format!("Parbake {} runs on {runs_on}\n", parbake_model::VERSION));
 
     out.say(format!("1. Bake rmsnorm and fused_add_rmsnorm for a fleet: {FLEET}"));
-    let mut targets = Target::parse_list(FLEET).map_err(parbake::Error::from)?;
+    let mut requested = Target::parse_list(FLEET).map_err(parbake::Error::from)?;
     if gpu.is_none() {
-        targets.insert(0, Target::Host);
+        requested.insert(0, Target::Host);
     }
+    // The fleet, and this GPU itself where nothing of the fleet runs on it.
+    let context =
+        TargetContext { devices: gpu.cloned().into_iter().collect(), driver: ready.map(|r| r.version), requested };
+    let targets = context.targets();
+    if let Some(own) = targets.iter().find(|t| **t != Target::Host && !context.requested.contains(t)) {
+        out.say(format!("   and for {own}, the GPU here"));
+    }
+    let bf16 = gpu.is_none_or(|device| device.arch >= BF16_SINCE);
     let only = Only::from([("dtype".to_owned(), BAKED.map(str::to_owned).to_vec())]);
     let folder = config.workspace.join("demo");
     std::fs::create_dir_all(&folder).map_err(|e| unwritable(&folder, e))?;
@@ -107,6 +123,8 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         "op", "from", "target", "compile", "load", "launch", "max error", ""
     ));
     for step in STEPS {
+        let dtype = if step.dtype == "bf16" && !bf16 { "f16" } else { step.dtype };
+        let step = Step { dtype, ..step };
         let outcome = child(&output, fresh.path(), step.op, step.dtype)?;
         let ok = outcome["ok"] == true && outcome["from"] == step.from;
         out.say(row(&step, &outcome, ok));
@@ -127,7 +145,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     }
     if !ok {
         let report = Report::new("PB-3002", Class::Failed, "the demo did not go as it should");
-        return Err(failed.into_iter().fold(report, |r, f| r.with("step", f)).into());
+        return Err(Failure::shown(vec![failed.into_iter().fold(report, |r, f| r.with("step", f))]));
     }
     out.say(format!("\nAll right, in {seconds:.1} s. The bundle is {}", output.display()));
     out.say("Next: `parbake inspect` it, `parbake why rmsnorm dtype=f32`, or docs/add-a-kernel.md");
@@ -138,9 +156,19 @@ fn unwritable(path: &Path, error: std::io::Error) -> Report {
     Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(error)
 }
 
+/// This program, with the store on and without settings that would change what the demo shows.
+fn itself() -> Command {
+    let mut command = checkout::itself();
+    for name in ["PARBAKE_ARCHS", "PARBAKE_AOT_ARCHS", "PARBAKE_LOADER_LOG"] {
+        command.env_remove(name);
+    }
+    command.env("PARBAKE_CACHE", "on");
+    command
+}
+
 /// Runs one op in another process, and gives what it printed.
 fn child(bundle: &Path, workspace: &Path, op: &str, dtype: &str) -> Result<Value, Report> {
-    let mut command = checkout::itself();
+    let mut command = itself();
     command.args(["--json", "run", op, &format!("dtype={dtype}"), "--shape", "rows=16", "--shape", "hidden=4096"]);
     command.env("PARBAKE_BUNDLES", bundle).env("PARBAKE_WORKSPACE", workspace).env("PARBAKE_JIT", "on");
     let output = command
@@ -155,7 +183,7 @@ fn child(bundle: &Path, workspace: &Path, op: &str, dtype: &str) -> Result<Value
 /// What a run says that may not compile and finds nothing.
 fn gap(bundle: &Path) -> Result<Vec<String>, Report> {
     let empty = tempfile::tempdir().map_err(|e| unwritable(&std::env::temp_dir(), e))?;
-    let mut command = checkout::itself();
+    let mut command = itself();
     command.args(["run", "rmsnorm", "dtype=f32", "--target", "90a"]);
     command.env("PARBAKE_BUNDLES", bundle).env("PARBAKE_WORKSPACE", empty.path()).env("PARBAKE_JIT", "off");
     let output = command

@@ -4,7 +4,7 @@ use crate::extract::extract;
 use crate::output::{Failure, Output};
 use crate::text::{self, Table};
 use parbake::Library;
-use parbake_model::bundle::{Bundle, Details, MAGIC, Skipped};
+use parbake_model::bundle::{Bundle, BundleError, Details, MAGIC, Skipped};
 use parbake_model::cubin::{self, CubinFacts, Resources};
 use parbake_model::fatbin::{self, FatbinError, Kind};
 use parbake_model::report::{Class, Report};
@@ -64,10 +64,15 @@ fn foreign(path: &Path, code: &'static str, error: &dyn std::error::Error) -> Re
 
 /// Opens a bundle file.
 pub(super) fn open(path: &Path) -> Result<Bundle, Report> {
-    let file = std::fs::File::open(path).map_err(|e| {
-        Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display())).caused_by(e)
-    })?;
-    Bundle::open(file).map_err(|e| foreign(path, e.code(), &e))
+    let unreadable = || Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display()));
+    let file = std::fs::File::open(path).map_err(|e| unreadable().caused_by(e))?;
+    if path.is_dir() {
+        return Err(unreadable().caused_by("it is a folder"));
+    }
+    Bundle::open(file).map_err(|e| match e {
+        BundleError::Io { .. } => unreadable().caused_by_chain(&e),
+        e => foreign(path, e.code(), &e),
+    })
 }
 
 #[derive(Serialize)]
@@ -121,7 +126,7 @@ fn bundle(path: &Path, with_images: bool, extract_to: Option<&Path>, out: Output
     let bundle = open(path)?;
     if let Some(folder) = extract_to {
         let count = extract(&bundle, folder)?;
-        eprintln!("{count} images are in {}", folder.display());
+        crate::output::note(format!("{count} images are in {}", folder.display()));
     }
     let details = bundle.details().map_err(|e| foreign(path, e.code(), &e))?;
     let facts = BundleFacts {

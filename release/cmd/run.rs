@@ -5,6 +5,7 @@ use crate::select;
 use parbake::driver;
 use parbake::trial::{Outcome, Trial};
 use parbake::{Error, Goal, Library, Place};
+use parbake_model::dtype::DType;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -53,11 +54,59 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     complete_axes(&library, &args.op, &trial.axes)?;
     overlay(def, "shape symbol", &mut trial.dims, &args.shape, |n| def.dims.iter().any(|d| d.name == n))?;
     overlay(def, "scalar", &mut trial.scalars, &args.scalar, |n| def.scalars.iter().any(|s| s.name == n))?;
-    (trial.seed, trial.pad, trial.offset, trial.timed) = (args.seed, args.pad.max(0), args.offset, 20);
+    for (name, given) in [("--pad", i128::from(args.pad)), ("--offset", args.offset as i128)] {
+        if !(0..=MOST_SPACE).contains(&given) {
+            return Err(Report::new("PB-3140", Class::Usage, format!("{name} is out of range"))
+                .with("expected", format!("0 to {MOST_SPACE} elements"))
+                .with("got", given.to_string())
+                .into());
+        }
+    }
+    (trial.seed, trial.pad, trial.offset, trial.timed) = (args.seed, args.pad, args.offset, 20);
+    fits(def, &trial, available())?;
     let place = place(&library, &args, &trial)?;
     let outcome = trial.run(&library, op, place)?;
     out.show(&outcome, || text(&outcome));
-    if outcome.ok { Ok(()) } else { Err(wrong(&outcome).into()) }
+    if outcome.ok { Ok(()) } else { Err(Failure::shown(vec![wrong(&outcome)])) }
+}
+
+/// Elements that may lie between rows, or before the first.
+const MOST_SPACE: i128 = 1 << 20;
+
+/// Bytes of memory that can be had, if the system says so.
+fn available() -> Option<u128> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u128>().ok().map(|kib| kib << 10)
+}
+
+/// Refuses shapes whose tensors and reference this machine cannot hold. Sizes that are not legal are judged later.
+fn fits(def: &Op, trial: &Trial, available: Option<u128>) -> Result<(), Report> {
+    let extent = |name: &String| trial.dims.get(name).map_or(0, |&n| u128::try_from(n).unwrap_or(0));
+    let bytes = def.tensors.iter().fold(0u128, |sum, tensor| {
+        let dtype = tensor.axis.as_ref().and_then(|axis| trial.axes.get(axis)).and_then(|v| DType::named(v));
+        let width = dtype.or(tensor.dtype).map_or(8, DType::bytes) as u128;
+        let count = tensor.shape.iter().fold(1u128, |n, dim| n.saturating_mul(extent(dim)));
+        // Padding follows whatever comes before the dense dimensions.
+        let rows = tensor.shape.iter().take(tensor.shape.len().saturating_sub(tensor.dense));
+        let rows = rows.fold(1u128, |n, dim| n.saturating_mul(extent(dim)));
+        let padding = if tensor.shape.len() > tensor.dense { rows.saturating_mul(trial.pad as u128) } else { 0 };
+        let elements = count.saturating_add(padding).saturating_add(trial.offset as u128);
+        sum.saturating_add(elements.saturating_mul(width)).saturating_add(count.saturating_mul(8))
+    });
+    match available.map(|a| a / 4 * 3) {
+        Some(most) if bytes > most => {
+            Err(Report::new("PB-3141", Class::Usage, "the tensors and their float64 reference do not fit this machine")
+                .with("expected", format!("at most {}, three quarters of the memory available", size(most)))
+                .with("got", size(bytes))
+                .help("name smaller sizes, as in `--shape rows=16`"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn size(bytes: u128) -> String {
+    crate::text::bytes(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// Axis names and values are checked before anything is run; tactics are the launcher's business.

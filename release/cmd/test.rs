@@ -1,9 +1,10 @@
 //! `parbake test`: everything that can be tested on this machine.
 
 use crate::checkout;
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, note};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use serde::Serialize;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -23,37 +24,45 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     out.say("Compilers for the tests (missing ones are installed, as pinned Python wheels):");
     checkout::need(&config, &[("12.9", false), ("13.0", true), ("13.5", false), ("libclang", false)], out)?;
     let mut tally = Tally::default();
+    let result = steps(&args, &root, &mut tally, out);
+    tally.ok = result.is_ok();
+    let text = || format!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped);
+    out.show(&tally, text);
+    result.map_err(|report| Failure::shown(vec![report]))
+}
 
+/// All of them, until one fails.
+fn steps(args: &Args, root: &Path, tally: &mut Tally, out: Output) -> Result<(), Report> {
     let mut generated = Command::new("cargo");
     generated.args(["run", "--quiet", "-p", "parbake-codegen", "--features", "bindings", "--", "--check"]);
-    step("Generated files are fresh", generated, &root, &mut tally, out)?;
+    step("Generated files are fresh", generated, root, tally, out)?;
 
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--workspace", "--quiet", "--", "--nocapture"]);
     cargo.env("PARBAKE_TEST_QUICK", if args.quick { "1" } else { "0" });
-    step("Rust tests", cargo, &root, &mut tally, out)?;
+    step("Rust tests", cargo, root, tally, out)?;
 
     let mut host = Command::new("python3");
     host.arg("tests/host/run.py");
     if args.quick {
         host.arg("--quick");
     }
-    step("Kernels under sanitizers and random schedules", host, &root, &mut tally, out)?;
-
-    out.say(format!("\n{} passed, {} failed, {} skipped", tally.passed, tally.failed, tally.skipped));
-    Ok(())
+    step("Kernels under sanitizers and random schedules", host, root, tally, out)
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize)]
 struct Tally {
+    ok: bool,
     passed: u64,
     failed: u64,
     skipped: u64,
 }
 
 /// Runs one command, shows what it prints, and counts from its closing lines and its skips.
-fn step(what: &str, mut command: Command, root: &Path, tally: &mut Tally, out: Output) -> Result<(), Failure> {
-    out.say(format!("\n== {what}"));
+fn step(what: &str, mut command: Command, root: &Path, tally: &mut Tally, out: Output) -> Result<(), Report> {
+    // The document is alone on standard output.
+    let say = |line: &str| if out.json { note(line) } else { out.say(line) };
+    say(&format!("\n== {what}"));
     let start = std::time::Instant::now();
     let program = command.get_program().to_string_lossy().into_owned();
     let cannot =
@@ -61,20 +70,18 @@ fn step(what: &str, mut command: Command, root: &Path, tally: &mut Tally, out: O
     command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = match command.spawn() {
         Ok(child) => child,
-        Err(e) => return Err(cannot(e).into()),
+        Err(e) => return Err(cannot(e)),
     };
     for line in BufReader::new(child.stdout.take().expect("bug: it was piped")).lines().map_while(Result::ok) {
         tally.read(&line);
-        out.say(&line);
+        say(&line);
     }
     let status = child.wait().map_err(cannot)?;
-    out.say(format!("   {:.0} s", start.elapsed().as_secs_f64()));
+    say(&format!("   {:.0} s", start.elapsed().as_secs_f64()));
     if status.success() {
         Ok(())
     } else {
-        Err(Report::new("PB-3004", Class::Failed, format!("{what}: failed"))
-            .with("command", format!("{command:?}"))
-            .into())
+        Err(Report::new("PB-3004", Class::Failed, format!("{what}: failed")).with("command", format!("{command:?}")))
     }
 }
 

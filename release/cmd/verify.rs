@@ -4,8 +4,8 @@ use super::inspect;
 use crate::output::{Failure, Output};
 use crate::text;
 use parbake::Library;
-use parbake_model::bundle::{Bundle, Summary};
-use parbake_model::report::Report;
+use parbake_model::bundle::{Bundle, BundleError, Summary};
+use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, LAUNCH_ABI, VERSION, space};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Checks every byte and every image of bundles, and says whether this library can use them.
 ///
-/// Ends with status 1 if anything is damaged; all of it is listed.
+/// Ends with status 1 if anything is damaged, with 3 if a file cannot be read; all of it is listed.
 ///
 ///   parbake verify norm.pbk
 #[derive(clap::Args)]
@@ -48,6 +48,8 @@ struct Fit {
 struct Checked {
     file: String,
     ok: bool,
+    /// It could not be read, which says nothing of its bytes.
+    unreadable: bool,
     violations: Vec<Violation>,
     summary: Option<Summary>,
     fit: Option<Fit>,
@@ -59,7 +61,15 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let keys = Library::open(config).ok().and_then(|library| keys(&library));
     let checked: Vec<Checked> = args.files.iter().map(|file| check(file, keys.as_ref())).collect();
     out.show(&serde_json::json!({ "bundles": checked }), || checked.iter().map(describe).collect());
-    if checked.iter().all(|c| c.ok) { Ok(()) } else { Err(Failure::shown(Vec::new())) }
+    if checked.iter().all(|c| c.ok) {
+        return Ok(());
+    }
+    let unread: Vec<&str> = checked.iter().filter(|c| c.unreadable).map(|c| c.file.as_str()).collect();
+    let unread = (!unread.is_empty()).then(|| {
+        let report = Report::new("PB-3110", Class::Environment, "files that cannot be read are not verified");
+        unread.iter().fold(report, |report, file| report.with("cannot read", *file))
+    });
+    Err(Failure::shown(unread.into_iter().collect()))
 }
 
 /// The source keys of every spec that this library has.
@@ -76,21 +86,21 @@ fn check(path: &Path, keys: Option<&HashSet<Digest>>) -> Checked {
     let file = path.display().to_string();
     let bundle = match inspect::open(path) {
         Ok(bundle) => bundle,
-        Err(report) => return Checked { file, ok: false, violations: vec![report.into()], summary: None, fit: None },
+        Err(report) => {
+            let unreadable = report.class == Class::Environment;
+            return Checked { file, ok: false, unreadable, violations: vec![report.into()], summary: None, fit: None };
+        }
     };
     match bundle.verify() {
         Ok(summary) => {
             let fit = fit(&bundle, keys);
-            Checked { file, ok: true, violations: Vec::new(), summary: Some(summary), fit }
+            Checked { file, ok: true, unreadable: false, violations: Vec::new(), summary: Some(summary), fit }
         }
         Err(errors) => {
-            let violation = |e: &parbake_model::bundle::BundleError| Violation {
-                code: e.code(),
-                error: e.to_string(),
-                caused_by: causes(e),
-            };
+            let unreadable = errors.iter().any(|e| matches!(e, BundleError::Io { .. }));
+            let violation = |e: &BundleError| Violation { code: e.code(), error: e.to_string(), caused_by: causes(e) };
             let violations = errors.iter().map(violation).collect();
-            Checked { file, ok: false, violations, summary: None, fit: None }
+            Checked { file, ok: false, unreadable, violations, summary: None, fit: None }
         }
     }
 }
@@ -126,6 +136,7 @@ fn describe(checked: &Checked) -> String {
             let (images, specs) = (text::count(s.images, "image"), text::count(s.specs, "spec"));
             text += &format!("ok       {}: {images} of {specs} for {targets}, {size}\n", checked.file);
         }
+        None if checked.unreadable => text += &format!("UNREAD   {}: cannot read it\n", checked.file),
         None => {
             let violations = text::count(checked.violations.len(), "violation");
             text += &format!("FAILED   {}: {violations}\n", checked.file);

@@ -123,3 +123,15 @@ fn an_expansion_accounts_for_every_combination() {
     assert_eq!(none.status, 2, "{none:?}");
     assert!(none.stderr.contains("sm_75") && none.stderr.contains("rmsnorm"), "{none:?}");
 }
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let machine = Machine::new();
+    for (words, status) in [("expand --arch 80 --all", 0), ("ops nothing --json", 2)] {
+        let mut command = machine.command(&words.split(' ').collect::<Vec<_>>());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = command.stdout(writer.try_clone().unwrap()).stderr(writer).status().unwrap();
+        assert_eq!(done.code(), Some(status), "{words}");
+    }
+}

@@ -66,6 +66,19 @@ fn a_foreign_bundle_is_refused_by_what_it_is() {
 }
 
 #[test]
+fn what_cannot_be_read_is_not_called_damaged() {
+    let machine = Machine::new();
+    for path in ["nope.pbk", "."] {
+        let ran = machine.run(&["verify", path]);
+        assert_eq!(ran.status, 3, "{ran:?}");
+        assert!(ran.stdout.contains("cannot read") && !ran.stdout.contains("FAILED"), "{ran:?}");
+        assert_eq!(machine.run(&["inspect", path]).status, 3);
+        let json = machine.run(&["verify", path, "--json"]).json();
+        assert_eq!(json["bundles"][0]["unreadable"], true, "{json}");
+    }
+}
+
+#[test]
 fn a_flipped_bit_anywhere_is_found() {
     let machine = Machine::new().set("PARBAKE_JIT", "off");
     let good = std::fs::read(machine.good_bundle()).unwrap();

@@ -21,6 +21,12 @@ fn unknown_names_and_values_name_what_there_is() {
         ("expand --arch 80 --op nothing", &["`nothing` matches no op", "norm/rmsnorm"]),
         ("expand --arch 80 --only dtype=f99", &["dtype=f99", "bf16"]),
         ("expand --arch ,", &["the list is empty"]),
+        ("build --arch compute_90 -o x.pbk", &["PTX is not packed yet: name sm_ targets", "sm_90"]),
+        ("build --arch 90a -o .", &["`-o norm.pbk`", "is a folder"]),
+        ("run rmsnorm dtype=f32 --shape rows=2147483647 --shape hidden=65536", &["do not fit", "TiB"]),
+        ("run rmsnorm dtype=f32 --offset 18446744073709551615", &["--offset", "1048576"]),
+        ("run rmsnorm dtype=f32 --pad 9223372036854775807", &["--pad", "1048576"]),
+        ("run rmsnorm dtype=f32 --pad=-1", &["--pad", "1048576"]),
         ("toolchain install 11.8", &["11.8", "12.9"]),
     ] {
         let ran = machine.say(words);
@@ -31,6 +37,14 @@ fn unknown_names_and_values_name_what_there_is() {
         assert!(ran.stdout.is_empty(), "{words}: {ran:?}");
     }
     assert!(!machine.workspace().exists() && !machine.path("toolchains").exists());
+}
+
+#[test]
+fn only_what_the_target_lacks_is_a_reason() {
+    let ran = Machine::new().say("build --arch 75 --only dtype=bf16 -o x.pbk");
+    assert_eq!(ran.status, 2, "{ran:?}");
+    let reasons = ran.stderr.lines().find(|l| l.contains("reasons:")).unwrap();
+    assert!(reasons.contains("bf16 conversion instructions need sm_80") && !reasons.contains(';'), "{ran:?}");
 }
 
 #[test]

@@ -94,6 +94,13 @@ impl Machine {
 
     /// Runs `parbake` with these words.
     pub(crate) fn run(&self, words: &[&str]) -> Ran {
+        let Output { status, stdout, stderr } = self.command(words).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { status: status.code().expect("killed"), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// `parbake` with these words, not yet started.
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_parbake"));
         for (name, _) in std::env::vars_os().filter(|(n, _)| n.to_string_lossy().starts_with("PARBAKE_")) {
             command.env_remove(name);
@@ -103,9 +110,8 @@ impl Machine {
             command.env_remove(name);
         }
         command.env("CUDA_VISIBLE_DEVICES", "").current_dir(self.folder.path());
-        let Output { status, stdout, stderr } = command.envs(self.settings()).args(words).output().unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { status: status.code().expect("killed"), stdout: text(stdout), stderr: text(stderr) }
+        command.envs(self.settings()).args(words);
+        command
     }
 
     /// Runs words that are written as one text.

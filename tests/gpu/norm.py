@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks and times norm kernels on a GPU. Needs PyTorch with CUDA, and cubins; no compiler.
 
-    python3 tests/gpu/norm.py FOLDER [--check] [--bench [--all]] [--json FILE]
+    python3 tests/gpu/norm.py FOLDER [--check] [--bench [--all] [--strict]] [--json FILE]
 
 FOLDER is what `parbake inspect BUNDLE --extract FOLDER` wrote: images, and `images.json`, which says what each is. Images
 for other architectures are left out. kernels/norm/norm.rs says what a tactic means and when it is chosen.
@@ -12,6 +12,8 @@ the last place, f32 within 1e-6 + 1e-5 |ref|, residuals bit for bit, everything 
 --bench times the default tactic of a shape (with --all, every legal one) beside torch.neg(out=) moving the same bytes
 and torch.nn.functional.rms_norm. A time is the median over replays of a CUDA graph of n launches that rotate over
 distinct buffers, at least three sets; where all sets together fit in L2, the cache is flushed before every replay.
+
+--strict fails unless both ops reach 0.92 of torch.neg on bf16 [16384,8192] and are faster than PyTorch there.
 """
 
 import argparse
@@ -122,7 +124,35 @@ def error(got, want):
         return math.inf
     if got.dtype == torch.float32:
         return ((got.double() - want).abs() / (1e-6 + 1e-5 * want.abs())).max().item()
-    return float((ordered(got) - ordered(want.to(got.dtype))).abs().max().item())
+    return float((ordered(got) - ordered(rounded(want, got.dtype))).abs().max().item())
+
+
+def rounded(want, dtype):
+    """float64 to 16 bits, rounded once to nearest, ties to even; `.to` would round to float32 on the way."""
+    drop = 52 - {torch.bfloat16: 7, torch.float16: 10}[dtype]
+    bits = want.contiguous().view(torch.int64)
+    # Half a unit less one, and one more where the last bit that stays is odd. The carry goes into the exponent.
+    bits = (bits + ((1 << (drop - 1)) - 1) + ((bits >> drop) & 1)) & ~((1 << drop) - 1)
+    normal = bits.view(torch.float64)
+    if dtype == torch.float16:
+        normal = torch.where(want.abs() < 2.0**-14, torch.round(want * 2.0**24) / 2.0**24, normal)
+    return normal.to(dtype)  # exact by now, or infinite
+
+
+def check_rounded():
+    """Ties, what lies just beside them, and the ends of the ranges."""
+    tiny = 2.0**-45
+    for dtype, one in ((torch.bfloat16, 2.0**-7), (torch.float16, 2.0**-10)):
+        cases = [(1 + one / 2, 1.0), (1 + one * 1.5, 1 + 2 * one), (1 + one / 2 + tiny, 1 + one), (1 + one * 1.5 - tiny, 1 + one),
+                 (2 - one / 2, 2.0), (1.0, 1.0), (0.0, 0.0)]
+        if dtype == torch.float16:
+            unit = 2.0**-24
+            cases += [(unit / 2, 0.0), (unit * 1.5, 2 * unit), (unit / 2 * (1 + 2.0**-40), unit), (2.0**-14 - unit / 2, 2.0**-14),
+                      (65519.99, 65504.0), (65520.0, math.inf)]
+        for sign in (1, -1):
+            got = rounded(torch.tensor([sign * c for c, _ in cases], dtype=torch.float64), dtype).double().tolist()
+            wrong = [(c, g) for (c, w), g in zip(cases, got) if g != sign * w]
+            assert not wrong, f"{dtype}: {wrong}"
 
 
 class Padded:
@@ -292,14 +322,34 @@ def bench(kernels, every):
     return rows
 
 
+def too_slow(figures):
+    """What --strict holds: a large bf16 shape moves its bytes nearly as fast as torch.neg, and beats PyTorch's norm."""
+    bad = []
+    for op in ("rmsnorm", "fused_add_rmsnorm"):
+        rows = [f for f in figures if (f["op"], f["dtype"], f["rows"], f["hidden"]) == (op, "bf16", 16384, 8192)]
+        if not rows:
+            bad.append(f"{op} bf16 [16384,8192] was not timed")
+            continue
+        best = min(rows, key=lambda f: f["us"])
+        if best["share"] < 0.92:
+            bad.append(f"{op} bf16 [16384,8192] reaches {best['share']:.3f} of torch.neg, expected 0.92")
+        if best["us"] >= best["torch_us"]:
+            bad.append(f"{op} bf16 [16384,8192] takes {best['us']:.1f} us, torch {best['torch_us']:.1f} us")
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--bench", action="store_true")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--strict", action="store_true", help="with --bench: fail where a large shape is slow")
     parser.add_argument("--json", type=pathlib.Path, help="where to write the figures")
     a = parser.parse_args()
+    if a.strict and not a.bench:
+        parser.error("--strict judges what --bench times")
+    check_rounded()
     torch.manual_seed(0)
     torch.zeros(1, device="cuda")  # makes the context that the cubins are loaded into
     version = ctypes.c_int()
@@ -312,7 +362,10 @@ def main():
     figures = bench(kernels, a.all) if a.bench and not failed else []
     if a.json:
         a.json.write_text(json.dumps(figures, indent=1))
-    return failed != 0
+    slow = too_slow(figures) if a.strict and not failed else []
+    for line in slow:
+        print(f"FAIL {line}")
+    return failed != 0 or bool(slow)
 
 
 if __name__ == "__main__":

@@ -114,9 +114,17 @@ def demo(tmp):
 
 
 def bench(tmp, bundle):
-    done = parbake(["bench", "bake", "--bundle", str(bundle)], tmp / "bench")
-    print(done.stdout)
+    done = parbake(["--json", "bench", "bake", "--bundle", str(bundle)], tmp / "bench")
     verdict(done.returncode == 0, f"bench {done.stderr[-500:] if done.returncode else ''}")
+    if done.returncode != 0:
+        return
+    rows = json.loads(done.stdout)["rows"]
+    for row in rows:
+        print(f"    {row['what']:<46}{row['median']:>10.3f} {row['unit']}")
+    for name, most, unit in (("first kernel, from ", 20, "ms"), ("registry hit", 200, "ns"), ("raw launch", 3, "µs")):
+        found = [row for row in rows if row["what"].startswith(name)]
+        ok = len(found) == 1 and found[0]["unit"] == unit and found[0]["median"] <= most
+        verdict(ok, f"{name.split(',')[0]}: {[row['median'] for row in found]}, at most {most} {unit}")
 
 
 def whole_kernels(tmp, bundle, out):
@@ -126,7 +134,7 @@ def whole_kernels(tmp, bundle, out):
     if done.returncode != 0:
         verdict(False, f"extract: {done.stderr[-500:]}")
         return
-    args = [sys.executable, str(HERE / "norm.py"), str(folder), "--check", "--bench"]
+    args = [sys.executable, str(HERE / "norm.py"), str(folder), "--check", "--bench", "--strict"]
     done = subprocess.run(args + (["--json", str(out)] if out else []), timeout=500)
     verdict(done.returncode == 0, "every image against float64, then timed")
 
