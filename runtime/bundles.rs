@@ -2,11 +2,10 @@
 
 use crate::decision::Decision;
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::version;
-use parbake_model::bundle::{Bundle, BundleError, Details, Entry, Part};
-use parbake_model::target::Arch;
-use parbake_model::verdict::{self, Image};
-use parbake_model::{Digest, LAUNCH_ABI, Toolkit, VERSION};
+use parbake_model::bundle::{Bundle, BundleError, Entry, Part};
+use parbake_model::{Digest, LAUNCH_ABI, VERSION};
 use std::path::{Path, PathBuf};
 
 /// An open bundle that fits this library.
@@ -40,11 +39,11 @@ impl OpenBundle {
 
     /// The clear error before any look-up: same caret range of versions, same launch ABI.
     fn admit(name: String, path: PathBuf, bundle: Bundle) -> Result<Self, Error> {
-        let details = bundle.details().map_err(|source| Error::Bundle { path: path.clone(), source })?;
-        if !fits(details) {
+        let (library, abi) = (bundle.library().to_owned(), bundle.launch_abi());
+        if !fits(&library, abi) {
             return Err(Error::BundleVersion {
                 path,
-                bundle: format!("made by version {}, launch ABI {}", details.library, details.launch_abi),
+                bundle: format!("made by version {library}, launch ABI {abi}"),
                 library: format!("version {VERSION}, launch ABI {LAUNCH_ABI}"),
             });
         }
@@ -55,24 +54,19 @@ impl OpenBundle {
     pub(crate) fn find(
         &self,
         source_key: Digest,
-        device: Option<Arch>,
-        driver: Option<Toolkit>,
+        goal: Goal,
+        thorough: bool,
         decision: &mut Decision,
     ) -> Option<&Entry> {
         let entries: Vec<&Entry> = self.bundle.targets_of(source_key).collect();
         if entries.is_empty() {
-            decision.note(&self.name, None, self.absence(decision));
+            let absence = if thorough { self.absence(decision) } else { "no image of these sources".to_owned() };
+            decision.note(&self.name, None, absence);
             return None;
         }
-        let images: Vec<Image> = entries.iter().map(|e| e.judged()).collect();
-        let (best, trace) = verdict::select(images.iter().zip(entries), device, driver, false);
-        for (target, verdict) in trace {
-            match verdict {
-                Ok(how) => decision.note(&self.name, Some(target), how),
-                Err(why) => decision.note(&self.name, Some(target), why),
-            }
-        }
-        best.map(|(_, entry)| entry)
+        let (best, trace) = goal.select(entries.iter().map(|e| (e.judged(), *e)));
+        decision.note_all(&self.name, trace);
+        best
     }
 
     /// Why there is no image of a source: another build of the same spec is told from none at all.
@@ -94,7 +88,7 @@ impl OpenBundle {
     }
 }
 
-/// Whether a bundle with these details may be used by this library at all.
-pub(crate) fn fits(details: &Details) -> bool {
-    details.launch_abi == LAUNCH_ABI && version::compatible(&details.library, VERSION)
+/// Whether a bundle of this version and launch ABI may be used by this library at all.
+pub(crate) fn fits(library: &str, launch_abi: u32) -> bool {
+    launch_abi == LAUNCH_ABI && version::compatible(library, VERSION)
 }

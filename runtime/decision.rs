@@ -1,5 +1,6 @@
 //! Where a kernel came from, or why there is none: every candidate with its verdict.
 
+use parbake_model::verdict::Trace;
 use parbake_model::{Digest, Target};
 use serde::Serialize;
 use std::fmt;
@@ -68,6 +69,16 @@ pub struct Decision {
 impl Decision {
     pub(crate) fn note(&mut self, place: impl Into<String>, target: Option<Target>, outcome: impl fmt::Display) {
         self.steps.push(Step { place: place.into(), target, outcome: outcome.to_string() });
+    }
+
+    /// Notes the verdict on each candidate of a place.
+    pub(crate) fn note_all(&mut self, place: &str, trace: Trace) {
+        for (target, verdict) in trace {
+            match verdict {
+                Ok(how) => self.note(place, Some(target), how),
+                Err(why) => self.note(place, Some(target), why),
+            }
+        }
     }
 
     /// The commands that close the gap.

@@ -30,6 +30,14 @@ pub enum Error {
         /// All ops.
         known: Vec<String>,
     },
+    /// The launcher in this program belongs to other sources of the op than the kernel folder holds.
+    #[error("op `{op}`: the launcher in this program was built from other sources than {folder} holds", folder = .folder.display())]
+    OtherLauncher {
+        /// The op.
+        op: String,
+        /// The kernel folder.
+        folder: PathBuf,
+    },
     /// An op has no such axis, tactic, shape symbol or scalar, or not that value of it.
     #[error("op `{op}`: {what}")]
     UnknownValue {
@@ -153,7 +161,7 @@ impl Error {
             Self::Setting(e) => Report::new(e.code(), Class::Usage, format!("setting {} cannot be used", e.name))
                 .with("expected", &e.expected)
                 .with("got", &e.got),
-            Self::Target(_) => new("PB-1201", Class::Usage),
+            Self::Target(e) => new(e.code(), Class::Usage),
             Self::UnknownOp { nearest, known, .. } => {
                 let report = new("PB-1107", Class::Usage).with("known", known.join(", "));
                 match nearest {
@@ -161,6 +169,9 @@ impl Error {
                     None => report.help("`parbake ops` lists them"),
                 }
             }
+            Self::OtherLauncher { op, .. } => new("PB-1120", Class::Environment)
+                .with("expected", format!("op.toml, params.h, launch.rs and reference.rs of `{op}` as this program was built with"))
+                .help("build it again; in a checkout: cargo run -p parbake-codegen --features bindings -- --write, then cargo build"),
             Self::UnknownValue { expected, got, op, .. } => new("PB-1108", Class::Usage)
                 .with("expected", expected)
                 .with("got", got)

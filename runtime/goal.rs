@@ -1,6 +1,7 @@
 //! What an image is wanted for, and how a spec would be served.
 
 use parbake_model::target::{Arch, Suffix};
+use parbake_model::verdict::{self, Image, Trace};
 use parbake_model::{Target, Toolkit};
 
 /// What an image is wanted for.
@@ -37,6 +38,14 @@ impl Goal {
             Self::Host => Target::Host,
             Self::Target(target) => target,
         }
+    }
+    /// The best of some images: one that runs on the device; for a target one that runs on every device it stands for.
+    pub(crate) fn select<T>(self, candidates: impl Iterator<Item = (Image, T)>) -> (Option<T>, Trace) {
+        let (best, trace) = match self {
+            Self::Target(wanted) => verdict::select_covering(candidates, wanted),
+            _ => verdict::select(candidates, self.arch(), self.driver(), false),
+        };
+        (best.map(|(_, payload)| payload), trace)
     }
     pub(crate) fn words(self) -> String {
         match self {

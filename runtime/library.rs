@@ -16,7 +16,7 @@ use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::Op;
 use parbake_model::settings::{self, Config, nearest};
-use parbake_model::source::{KernelTree, OpSources};
+use parbake_model::source::{KernelTree, OpSources, binding_digest};
 use parbake_model::{Digest, Target, space};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -116,7 +116,7 @@ impl Library {
     /// launch ABI. Its images are judged one by one, by their source keys.
     #[must_use]
     pub fn accepts(details: &parbake_model::bundle::Details) -> bool {
-        crate::bundles::fits(details)
+        crate::bundles::fits(&details.library, details.launch_abi)
     }
     /// The toolchain that a look-up for a goal would compile with.
     ///
@@ -141,14 +141,11 @@ impl Library {
     /// The Rust side of an op: its launcher and reference.
     ///
     /// # Errors
-    /// If the op was added after this binary was built.
+    /// If the op was added or changed after this program was built: a launcher never runs a kernel of other sources.
     pub fn binding(&self, op: OpId) -> Result<&'static Binding, Error> {
         let loaded = &self.ops[usize::from(op.0)];
-        loaded.binding.ok_or_else(|| Error::UnknownOp {
-            given: format!("{} (its launcher is not in this binary: build it again)", loaded.op.name),
-            nearest: None,
-            known: Vec::new(),
-        })
+        let folder = || self.config.kernels.clone().unwrap_or_default();
+        loaded.binding.ok_or_else(|| Error::OtherLauncher { op: loaded.op.name.clone(), folder: folder() })
     }
 
     /// The op of that name, or of that `family/name`.
@@ -276,38 +273,46 @@ fn default_tactic(op: &Op, target: Target) -> std::collections::BTreeMap<String,
     reached.or(op.default_tactics.first()).map(|d| d.tactic.clone()).unwrap_or_default()
 }
 
+/// What the generated manifest says of an op.
+#[derive(serde::Deserialize)]
+struct ManifestOp {
+    op: Op,
+    sources: Digest,
+    binding: Digest,
+}
+
 /// All ops: from the kernel folder if there is one and definitions can be parsed here, else from the manifest.
 fn read_ops(folder: Option<&Path>) -> Result<Vec<LoadedOp>, Error> {
+    #[derive(serde::Deserialize)]
+    struct Manifest {
+        ops: Vec<ManifestOp>,
+    }
+    let text = include_str!("../generated-manifest/ops.json");
+    let manifest: Manifest = serde_json::from_str(text).expect("bug: generated-manifest/ops.json is damaged");
     let binding = |name: &str| crate::modules::BINDINGS.iter().find(|b| b.op == name);
+    // The launcher that was built in fills the struct of the sources that it was built from, and no other.
+    let tree = folder.map(|f| KernelTree::Folder(f.to_owned()));
+    let fresh = |op: &Op| {
+        let built = manifest.ops.iter().find(|m| m.op.name == op.name).map(|m| m.binding);
+        tree.as_ref().is_none_or(|tree| binding_digest(tree, op).ok() == built)
+    };
     #[cfg(feature = "jit")]
     if let Some(folder) = folder {
         let registry = parbake_codegen::registry::Registry::read(folder)
             .map_err(|e| Error::Definitions { code: e.code(), message: e.to_string() })?;
         let load = |e: parbake_codegen::registry::Entry| LoadedOp {
-            binding: binding(&e.op.name),
+            binding: binding(&e.op.name).filter(|_| fresh(&e.op)),
             committed: None,
             sources: OnceCell::with_value(e.sources),
             op: e.op,
         };
         return Ok(registry.entries.into_iter().map(load).collect());
     }
-    let _ = folder;
-    #[derive(serde::Deserialize)]
-    struct Manifest {
-        ops: Vec<ManifestOp>,
-    }
-    #[derive(serde::Deserialize)]
-    struct ManifestOp {
-        op: Op,
-        sources: Digest,
-    }
-    let text = include_str!("../generated-manifest/ops.json");
-    let manifest: Manifest = serde_json::from_str(text).expect("bug: generated-manifest/ops.json is damaged");
-    let load = |m: ManifestOp| LoadedOp {
-        binding: binding(&m.op.name),
+    let load = |m: &ManifestOp| LoadedOp {
+        binding: binding(&m.op.name).filter(|_| fresh(&m.op)),
         committed: Some(m.sources),
         sources: OnceCell::new(),
-        op: m.op,
+        op: m.op.clone(),
     };
-    Ok(manifest.ops.into_iter().map(load).collect())
+    Ok(manifest.ops.iter().map(load).collect())
 }

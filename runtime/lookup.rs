@@ -10,7 +10,7 @@ use parbake_model::bundle::Entry;
 use parbake_model::identity::Spec;
 use parbake_model::op::Op;
 use parbake_model::target::Suffix;
-use parbake_model::verdict::{self, Image};
+use parbake_model::verdict::Image;
 use parbake_model::{Digest, Target, Toolkit, space};
 
 /// Where an image was found.
@@ -117,7 +117,7 @@ impl Library {
             decision.note("bundles", None, "none: PARBAKE_BUNDLES is not set, and none is embedded");
         }
         for bundle in &self.bundles {
-            if let Some(entry) = bundle.find(source_key, goal.arch(), goal.driver(), &mut decision) {
+            if let Some(entry) = bundle.find(source_key, goal, thorough, &mut decision) {
                 return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
             }
         }
@@ -176,15 +176,9 @@ impl Library {
         }
         let none = Toolkit { major: 0, minor: 0 };
         let image = |a: &Artifact| Image { target: a.metadata.target, toolkit: a.metadata.toolkit.unwrap_or(none) };
-        let images: Vec<Image> = fitting.iter().map(image).collect();
-        let (best, trace) = verdict::select(images.iter().zip(fitting), goal.arch(), goal.driver(), false);
-        for (target, verdict) in trace {
-            match verdict {
-                Ok(how) => decision.note(&place, Some(target), how),
-                Err(why) => decision.note(&place, Some(target), why),
-            }
-        }
-        best.map(|(_, artifact)| artifact)
+        let (best, trace) = goal.select(fitting.into_iter().map(|a| (image(&a), a)));
+        decision.note_all(&place, trace);
+        best
     }
 
     /// Why the store has no entry: sources of another state are told from none at all.

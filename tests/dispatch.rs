@@ -126,15 +126,26 @@ fn a_c_compiler_agrees_on_every_offset() {
 }
 
 #[test]
-fn a_layout_that_differs_does_not_compile() {
+fn a_layout_that_differs_neither_compiles_nor_runs() {
     let world = World::with_own_kernels();
     let header = world.kernel_file("norm/rmsnorm/params.h");
     let text = std::fs::read_to_string(&header).unwrap();
     std::fs::write(&header, text.replace("    pb_i64 rows;\n", "    pb_i64 rows;\n    pb_i64 added;\n")).unwrap();
     let library = world.library();
-    let trial = common::norm(&library, "rmsnorm", "f32", 1, 8);
-    let error = trial.run(&library, library.op("rmsnorm").unwrap(), parbake::Place::Host).unwrap_err();
+    let op = library.op("rmsnorm").unwrap();
+    // The launcher in this program fills the old struct: it must not run a kernel that takes the new one.
+    let error = common::norm(&library, "rmsnorm", "f32", 1, 8).run(&library, op, parbake::Place::Host).unwrap_err();
+    assert!(matches!(error, parbake::Error::OtherLauncher { .. }), "{}", error.report());
+    // And no compiler that is asked makes one as long as the bindings are the old ones.
+    let spec = library.spec(op, &[("dtype".into(), "f32".into())], Target::Host).unwrap();
+    let toolchain = library.toolchain(Target::Host, None).unwrap();
+    let error = library.obtain(op, &spec, Target::Host, &*toolchain).unwrap_err();
     assert!(error.report().to_string().contains("layout of pb_rmsnorm_params"), "{}", error.report());
+    // The other op is as it was.
+    let other = library.op("fused_add_rmsnorm").unwrap();
+    assert!(
+        common::norm(&library, "fused_add_rmsnorm", "f32", 1, 8).run(&library, other, parbake::Place::Host).unwrap().ok
+    );
 }
 
 #[test]
