@@ -35,10 +35,7 @@ const LARGEST: u64 = 256 << 20;
 
 pub(crate) fn run(args: Args, _: Config, out: Output) -> Result<(), Failure> {
     let path = &args.file;
-    let refuse = |e: std::io::Error| {
-        let report = Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display()));
-        report.caused_by(e)
-    };
+    let refuse = |e: std::io::Error| unreadable(path).caused_by(e);
     let mut start = Vec::new();
     let file = std::fs::File::open(path).map_err(refuse)?;
     file.take(MAGIC.len() as u64).read_to_end(&mut start).map_err(refuse)?;
@@ -62,15 +59,18 @@ fn foreign(path: &Path, code: &'static str, error: &dyn std::error::Error) -> Re
         .help("expected a bundle (.pbk), a fatbin or a cubin")
 }
 
+fn unreadable(path: &Path) -> Report {
+    Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display()))
+}
+
 /// Opens a bundle file.
 pub(super) fn open(path: &Path) -> Result<Bundle, Report> {
-    let unreadable = || Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display()));
-    let file = std::fs::File::open(path).map_err(|e| unreadable().caused_by(e))?;
+    let file = std::fs::File::open(path).map_err(|e| unreadable(path).caused_by(e))?;
     if path.is_dir() {
-        return Err(unreadable().caused_by("it is a folder"));
+        return Err(unreadable(path).caused_by("it is a folder"));
     }
     Bundle::open(file).map_err(|e| match e {
-        BundleError::Io { .. } => unreadable().caused_by_chain(&e),
+        BundleError::Io { .. } => unreadable(path).caused_by_chain(&e),
         e => foreign(path, e.code(), &e),
     })
 }

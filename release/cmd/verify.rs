@@ -66,7 +66,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     }
     let unread: Vec<&str> = checked.iter().filter(|c| c.unreadable).map(|c| c.file.as_str()).collect();
     let unread = (!unread.is_empty()).then(|| {
-        let report = Report::new("PB-3110", Class::Environment, "files that cannot be read are not verified");
+        let report = Report::new("PB-3113", Class::Environment, "files that cannot be read are not verified");
         unread.iter().fold(report, |report, file| report.with("cannot read", *file))
     });
     Err(Failure::shown(unread.into_iter().collect()))
