@@ -1,6 +1,6 @@
 //! Memory for trials: on the host or on a GPU, copied as a whole. Kernels never see who owns it.
 
-use crate::code::Place;
+use crate::code::{Place, Stream};
 use crate::driver::{self, Current, DriverError, Ready};
 use std::ffi::c_void;
 
@@ -96,6 +96,23 @@ impl Drop for Memory {
             unsafe { (ready.table.mem_free)(*address) };
         }
     }
+}
+
+/// A stream that does not wait for the default one, as servers use; the default stream elsewhere. It lives as long as
+/// the process: no driver call is made at exit.
+///
+/// # Errors
+/// If the driver fails.
+pub fn stream(place: Place) -> Result<Stream, DriverError> {
+    const NON_BLOCKING: u32 = 1;
+    let Place::Cuda(ordinal) = place else { return Ok(Stream::DEFAULT) };
+    let ready = driver::ready().expect("bug: a stream without a driver");
+    let _current = Current::enter(ready, ordinal)?;
+    let mut stream = std::ptr::null_mut();
+    // SAFETY: a plain out-parameter.
+    let code = unsafe { (ready.table.stream_create)(&raw mut stream, NON_BLOCKING) };
+    ready.table.check("cuStreamCreate", code)?;
+    Ok(Stream(stream))
 }
 
 /// Times work on a GPU's default stream between two events; elsewhere by the clock. Gives microseconds.

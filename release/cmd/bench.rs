@@ -292,22 +292,25 @@ fn launches(
     let arguments = [tensor(0, &[1, 4096]), tensor(1 << 16, &[1, 4096]), tensor(2 << 16, &[4096])];
     const MANY: u32 = 200;
     let mut prepared = library.prepare_call(op, &arguments, &[1e-6, 0.0], place)?.expect("bug: one row is work");
-    let (mut raw, mut checked) = (Vec::new(), Vec::new());
+    // Launches on the default stream also look at every other stream.
+    let own = parbake::memory::stream(place).map_err(parbake::Error::from)?;
+    let (mut raw, mut on_default, mut checked) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..31 {
-        // SAFETY: the memory holds all three tensors, and lives until it is read below.
-        raw.extend(sample(1, || (0..MANY).try_for_each(|_| unsafe { prepared.launch(Stream::DEFAULT) }))?);
-        memory.read().map_err(parbake::Error::from)?;
+        for (stream, times) in [(own, &mut raw), (Stream::DEFAULT, &mut on_default)] {
+            // SAFETY: the memory holds all three tensors, and lives until it is read below.
+            times.extend(sample(1, || (0..MANY).try_for_each(|_| unsafe { prepared.launch(stream) }))?);
+            memory.read().map_err(parbake::Error::from)?;
+        }
         let call = || {
             // SAFETY: as above.
-            (0..MANY).try_for_each(|_| unsafe {
-                library.call(op, &arguments, &[1e-6, 0.0], place, Stream::DEFAULT).map(drop)
-            })
+            (0..MANY).try_for_each(|_| unsafe { library.call(op, &arguments, &[1e-6, 0.0], place, own).map(drop) })
         };
         checked.extend(sample(1, call)?);
         memory.read().map_err(parbake::Error::from)?;
     }
     let scale = 1e6 / f64::from(MANY);
     rows.push(row("raw launch", "µs", scale, raw, format!("{MANY} in a row, one row of 4096")));
+    rows.push(row("launch on the default stream", "µs", scale, on_default, "the same"));
     rows.push(row("checked call, launch included", "µs", scale, checked, format!("{MANY} in a row, one row of 4096")));
     let checks =
         sample(31, || (0..MANY).try_for_each(|_| library.prepare_call(op, &arguments, &[1e-6, 0.0], place).map(drop)))?;

@@ -121,10 +121,12 @@ def bench(tmp, bundle):
     rows = json.loads(done.stdout)["rows"]
     for row in rows:
         print(f"    {row['what']:<46}{row['median']:>10.3f} {row['unit']}")
-    for name, most, unit in (("first kernel, from ", 20, "ms"), ("registry hit", 200, "ns"), ("raw launch", 3, "µs")):
+    # What a launch costs beyond that is the driver's: docs/measurements/bake.md has its own figure beside ours.
+    for name, most, unit in (("first kernel, from ", 20, "ms"), ("registry hit", 200, "ns"),
+                             ("check, choose, look up, arrange", 1, "µs")):
         found = [row for row in rows if row["what"].startswith(name)]
         ok = len(found) == 1 and found[0]["unit"] == unit and found[0]["median"] <= most
-        verdict(ok, f"{name.split(',')[0]}: {[row['median'] for row in found]}, at most {most} {unit}")
+        verdict(ok, f"{name}: {[row['median'] for row in found]}, at most {most} {unit}")
 
 
 def whole_kernels(tmp, bundle, out):
