@@ -99,6 +99,7 @@ table! {
     event_destroy: fn(Handle) = "cuEventDestroy_v2";
 }
 
+const NOT_INITIALIZED: i32 = 3;
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 
@@ -181,6 +182,7 @@ fn probe() -> Driver {
 }
 
 fn list(table: Table) -> Result<Ready, DriverError> {
+    forks::watch();
     let (mut version, mut count) = (0, 0);
     // SAFETY: plain out-parameters of the documented types.
     unsafe {
@@ -216,6 +218,16 @@ pub(crate) struct Current<'a> {
 impl<'a> Current<'a> {
     pub(crate) fn enter(ready: &'a Ready, ordinal: i32) -> Result<Self, DriverError> {
         let table = &ready.table;
+        if forks::happened() {
+            return Err(DriverError {
+                call: "fork",
+                code: NOT_INITIALIZED,
+                name: "forked process".to_owned(),
+                text: "this process was forked from one that had initialised the driver, which does not survive that; \
+                       start workers by spawning (in Python: multiprocessing's `spawn`)"
+                    .to_owned(),
+            });
+        }
         let wanted = primary(ready, ordinal)?;
         let mut before = std::ptr::null_mut();
         // SAFETY: a plain out-parameter, and a context that is retained for the life of the process.
@@ -259,4 +271,65 @@ fn primary(ready: &Ready, ordinal: i32) -> Result<Handle, DriverError> {
         slot.store(context, Ordering::Release);
     }
     Ok(context)
+}
+
+/// Whether this process is a fork of one that had initialised the driver. The driver's state does not survive a fork, and using it
+/// hangs or corrupts; asking for the process number at each launch would be a system call.
+mod forks {
+    use std::ffi::c_int;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static FORKED: AtomicBool = AtomicBool::new(false);
+
+    unsafe extern "C" {
+        fn pthread_atfork(
+            before: Option<extern "C" fn()>,
+            parent: Option<extern "C" fn()>,
+            child: Option<extern "C" fn()>,
+        ) -> c_int;
+    }
+
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on, children know.
+    pub(super) fn watch() {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: the handler only stores to an atomic, which is allowed between fork and exec.
+            let _ = unsafe { pthread_atfork(None, None, Some(in_child)) };
+        });
+    }
+
+    pub(super) fn happened() -> bool {
+        FORKED.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        unsafe extern "C" {
+            fn fork() -> c_int;
+            fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+            fn _exit(status: c_int) -> !;
+        }
+
+        #[test]
+        fn a_child_knows_and_its_parent_is_as_before() {
+            watch();
+            let mut status = 0;
+            // SAFETY: the child loads an atomic and ends; nothing else runs in it.
+            unsafe {
+                let child = fork();
+                if child == 0 {
+                    _exit(if happened() { 7 } else { 0 });
+                }
+                assert_eq!(waitpid(child, &raw mut status, 0), child);
+            }
+            assert_eq!(status >> 8, 7);
+            assert!(!happened());
+        }
+    }
 }
