@@ -44,7 +44,7 @@ pub const SETTINGS: &[Setting] = &[
         "PARBAKE_BUNDLES",
         "paths, `:` between",
         "none",
-        "Bundles to look kernels up in, before installed and embedded ones",
+        "Bundles to look kernels up in, before the embedded one",
     ),
     setting(
         "PARBAKE_CACHE",
