@@ -40,12 +40,7 @@ pub const SETTINGS: &[Setting] = &[
         "none",
         "Targets that `build` and `expand` take, with those of the GPUs here, if `--arch` is not given",
     ),
-    setting(
-        "PARBAKE_BUNDLES",
-        "paths, `:` between",
-        "none",
-        "Bundles to look kernels up in, before the embedded one",
-    ),
+    setting("PARBAKE_BUNDLES", "paths, `:` between", "none", "Bundles to look kernels up in, before the embedded one"),
     setting(
         "PARBAKE_CACHE",
         "boolean",

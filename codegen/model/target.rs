@@ -200,7 +200,11 @@ impl FromStr for Target {
             None => (false, text.strip_prefix("sm_").unwrap_or(text)),
         };
         if let Some((major, minor)) = rest.split_once('.') {
-            return Err(bad(format!("architectures are written without a dot, as in `{major}{minor}`")));
+            let without = format!("{major}{minor}");
+            return Err(bad(match without.parse::<Self>() {
+                Ok(_) => format!("architectures are written without a dot: `{without}`"),
+                Err(_) => format!("architectures are written without a dot, and are one of {}", known_targets()),
+            }));
         }
         let (number, suffix) = match rest.as_bytes().last() {
             Some(b'a') => (&rest[..rest.len() - 1], Suffix::Specific),
@@ -327,6 +331,7 @@ mod tests {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
         assert!("12.1".parse::<Target>().unwrap_err().to_string().contains("`121`"));
+        assert!(!"2.1".parse::<Target>().unwrap_err().to_string().contains("`21`"));
     }
 
     #[test]
