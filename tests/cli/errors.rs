@@ -50,9 +50,14 @@ fn only_what_the_target_lacks_is_a_reason() {
 #[test]
 fn architectures_are_parsed_not_matched() {
     let machine = Machine::new();
-    for (arch, says) in
-        [("99", "90a"), ("12.1", "`121`"), ("2.1", "are one of 75"), ("90b", "90a"), ("90f", "no suffix `f`"), ("hots", "90a")]
-    {
+    for (arch, says) in [
+        ("99", "90a"),
+        ("12.1", "`121`"),
+        ("2.1", "are one of 75"),
+        ("90b", "90a"),
+        ("90f", "no suffix `f`"),
+        ("hots", "90a"),
+    ] {
         for words in [
             vec!["expand", "--arch", arch],
             vec!["supports", "rmsnorm", "dtype=f32", "--target", arch],
