@@ -72,9 +72,8 @@ fn host(library: &Library) -> Result<Shared, Report> {
         shim.insert(path, text.into_owned());
     }
     // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
-    let shared = library.config.toolchains.join("host");
-    let writable = std::fs::create_dir_all(&shared).is_ok() && tempfile::tempfile_in(&shared).is_ok();
-    let host = Host::open(shim, if writable { shared } else { library.workspace.host() }).map_err(|e| e.report())?;
+    let folders = vec![library.config.toolchains.join("host"), library.workspace.host()];
+    let host = Host::open(shim, folders).map_err(|e| e.report())?;
     Ok(host)
 }
 
