@@ -69,7 +69,7 @@ fn host(library: &Library) -> Result<Shared, Report> {
     for name in ["pb_host.h", "pb_host.cpp"] {
         let path = format!("{HOST}{name}");
         let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
-        shim.insert(path, text.into_owned());
+        shim.insert(path, text.text().to_owned());
     }
     // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
     let folders = vec![library.config.toolchains.join("host"), library.workspace.host()];
