@@ -1,6 +1,6 @@
 //! The bundles that this process looks kernels up in.
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Miss};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::version;
@@ -60,8 +60,9 @@ impl OpenBundle {
     ) -> Option<&Entry> {
         let entries: Vec<&Entry> = self.bundle.targets_of(source_key).collect();
         if entries.is_empty() {
-            let absence = if thorough { self.absence(decision) } else { "no image of these sources".to_owned() };
-            decision.note(&self.name, None, absence);
+            let quick = || (Miss::NotCovered, "no image of these sources".to_owned());
+            let (miss, why) = if thorough { self.absence(decision) } else { quick() };
+            decision.miss(&self.name, None, miss, why);
             return None;
         }
         let (best, trace) = goal.select(entries.iter().map(|e| (e.judged(), *e)));
@@ -70,16 +71,16 @@ impl OpenBundle {
     }
 
     /// Why there is no image of a source: another build of the same spec is told from none at all.
-    fn absence(&self, decision: &Decision) -> String {
+    fn absence(&self, decision: &Decision) -> (Miss, String) {
         let details = self.bundle.details().ok();
         let other = details.and_then(|d| d.specs.iter().find(|s| s.uri == decision.uri));
         match other {
-            Some(spec) => format!(
-                "source changed: it holds this spec from sources {}, the library's are {}",
-                spec.source_key.short(12),
-                decision.source_key.short(12)
-            ),
-            None => "not covered: it does not hold this spec".to_owned(),
+            Some(spec) => {
+                let (theirs, ours) = (spec.source_key.short(12), decision.source_key.short(12));
+                let why = format!("source changed: it holds this spec from sources {theirs}, the library's are {ours}");
+                (Miss::SourceChanged, why)
+            }
+            None => (Miss::NotCovered, "not covered: it does not hold this spec".to_owned()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What can go wrong in the library. Each error has a stable code and says what to do.
 
 use crate::check::BadArguments;
-use crate::decision::Decision;
+use crate::decision::{Decision, Miss};
 use crate::driver::DriverError;
 use crate::store::StoreError;
 use parbake_model::bundle::BundleError;
@@ -215,8 +215,10 @@ impl Error {
 }
 
 fn not_covered(decision: &Decision) -> Report {
-    let last = decision.steps.iter().rfind(|s| s.place == "jit").map_or("", |s| s.outcome.as_str());
-    let jit = if last.starts_with("switched off") { "JIT is off" } else { "it cannot be compiled here" };
+    let jit = match decision.steps.iter().rfind(|s| s.place == "jit").and_then(|s| s.miss) {
+        Some(Miss::SwitchedOff) => "JIT is off",
+        _ => "it cannot be compiled here",
+    };
     let what = format!("`{}` is not covered, and {jit}", decision.op);
     let mut report = Report::new("PB-2002", Class::Environment, what)
         .with("spec", &decision.spec)

@@ -2,7 +2,7 @@
 
 use crate::binding::Tactic;
 use crate::code::{Code, Kernel, Place};
-use crate::decision::{Decision, Origin};
+use crate::decision::{Decision, Miss, Origin};
 use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
@@ -68,7 +68,11 @@ impl Library {
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
         let loaded = cell.get_or_try_init(|| {
             let start = Instant::now();
-            let (mut decision, found) = self.find(op, spec, goal, !self.config.jit)?;
+            let (mut decision, mut found) = self.find(op, spec, goal, false)?;
+            if found.is_none() {
+                // A miss costs a compilation, or the call: it may cost the question what each place has instead.
+                (decision, found) = self.find(op, spec, goal, true)?;
+            }
             let (image, target, origin, compile_ms) = match found {
                 Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
                 Some(Candidate::Store(artifact)) => (artifact.bytes, artifact.metadata.target, Origin::Store, None),
@@ -89,7 +93,11 @@ impl Library {
             };
             let code = loaded.map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?;
             let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
-            tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, "kernel loaded");
+            let missed = decision.missed();
+            tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, missed, "kernel loaded");
+            if origin != Origin::Bundle {
+                self.counters.missed(&decision);
+            }
             self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
             let (entry, uri) = (spec.entry(), spec.uri.clone());
             Ok::<_, Error>(Arc::new(Kernel { entry, uri, decision, origin, compile_ms, load_ms, code }))
@@ -103,8 +111,8 @@ impl Library {
     #[cfg(feature = "jit")]
     fn compile(&self, op: OpId, spec: &Spec, goal: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
         if !self.config.jit {
-            decision.note("jit", None, "switched off by PARBAKE_JIT");
-            return Err(Error::NotCovered(Box::new(decision.clone())));
+            decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
+            return Err(self.not_covered(decision));
         }
         match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
             Ok(toolchain) => {
@@ -112,16 +120,22 @@ impl Library {
                 self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)
             }
             Err(report) => {
-                decision.note("jit", Some(goal.target()), report.to_string());
-                Err(Error::NotCovered(Box::new(decision.clone())))
+                decision.miss("jit", Some(goal.target()), Miss::NoToolchain, report.to_string());
+                Err(self.not_covered(decision))
             }
         }
     }
 
     #[cfg(not(feature = "jit"))]
     fn compile(&self, _: OpId, _: &Spec, _: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
-        decision.note("jit", None, "this build has no compiler (feature `jit`)");
-        Err(Error::NotCovered(Box::new(decision.clone())))
+        decision.miss("jit", None, Miss::NoToolchain, "this build has no compiler (feature `jit`)");
+        Err(self.not_covered(decision))
+    }
+
+    fn not_covered(&self, decision: &Decision) -> Error {
+        self.counters.missed(decision);
+        tracing::info!(uri = decision.uri, missed = decision.missed(), "not covered");
+        Error::NotCovered(Box::new(decision.clone()))
     }
 }
 
