@@ -38,6 +38,19 @@ pub struct Plan<'a> {
     pub targets: Vec<Target>,
 }
 
+impl Plan<'_> {
+    /// Keeps what concerns some specs.
+    pub fn keep<'s>(&mut self, specs: impl IntoIterator<Item = &'s Spec>) {
+        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        for spec in specs {
+            ids.insert(spec.spec_id);
+            words.insert(spec.to_string());
+        }
+        self.jobs.retain(|job| ids.contains(&job.spec.spec_id));
+        self.skipped.retain(|skipped| words.contains(&skipped.spec));
+    }
+}
+
 /// Axis → the values wanted. An axis that is not named is baked whole; every tactic always is, so that a launcher that
 /// may not compile finds whatever a shape asks for.
 pub type Only = BTreeMap<String, Vec<String>>;

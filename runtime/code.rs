@@ -5,6 +5,8 @@ use crate::decision::{Decision, Origin};
 use crate::driver::{self, Current, DriverError, Handle, Ready};
 use crate::error::Error;
 use cudarc::driver::sys;
+use parbake_model::Target;
+use parbake_model::identity::Spec;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 
@@ -33,6 +35,10 @@ pub struct Kernel {
     pub entry: String,
     /// The spec's URI.
     pub uri: String,
+    /// The spec.
+    pub spec: Spec,
+    /// What a compiler would have been asked for at its place.
+    pub wanted: Target,
     /// How it was found.
     pub decision: Decision,
     /// Where it came from when it was loaded.

@@ -66,6 +66,23 @@ pub enum Error {
     /// No artifact covers the spec, and none may be made.
     #[error("{} is not covered for {}", .0.spec, .0.runs_on)]
     NotCovered(Box<Decision>),
+    /// Specs that no artifact covers, and that may not or cannot be compiled.
+    #[error("{} of {wanted} specs are not covered", .gaps.len())]
+    Gaps {
+        /// What was looked for in each case.
+        gaps: Vec<Decision>,
+        /// How many were asked for.
+        wanted: usize,
+    },
+    /// A lock names specs that this library does not have.
+    #[error("the lock names {} specs that this library does not have", .unknown.len())]
+    Lock {
+        /// Each, and what is wrong with it.
+        unknown: Vec<(String, String)>,
+    },
+    /// Several things failed.
+    #[error("{} specs could not be prepared", .0.len())]
+    Several(Vec<Error>),
     /// The spec could not be compiled.
     #[error("{uri} could not be compiled for {target}")]
     Compile {
@@ -75,6 +92,16 @@ pub enum Error {
         target: String,
         /// The toolchain's own report.
         report: Box<Report>,
+    },
+    /// It was compiled for later, but the store does not keep it.
+    #[error("{uri} was compiled for {target}, but nothing keeps it for later")]
+    NotKept {
+        /// The spec's URI.
+        uri: String,
+        /// What it was compiled for.
+        target: String,
+        /// The store.
+        folder: PathBuf,
     },
     /// There is no GPU to run on.
     #[error("there is no GPU to run {target} code on")]
@@ -179,11 +206,20 @@ impl Error {
             Self::Arguments(bad) => bad.report(),
             Self::Unsupported { .. } => new("PB-1109", Class::Usage).help("`parbake expand` lists what exists, and why the rest does not"),
             Self::NotCovered(decision) => not_covered(decision),
+            Self::Gaps { gaps, .. } => uncovered(self.to_string(), gaps),
+            Self::Lock { unknown } => unknown
+                .iter()
+                .fold(new("PB-2006", Class::Failed), |report, (spec, why)| report.with(spec, why))
+                .help("write the lock again: parbake lock …"),
+            Self::Several(errors) => several(self.to_string(), errors),
             Self::Compile { report, uri, target } => {
                 let mut report = (**report).clone();
                 report.details.insert(0, ("compiling".into(), format!("{uri} for {target}")));
                 report
             }
+            Self::NotKept { folder, .. } => new("PB-2007", Class::Environment)
+                .with("store", folder.display())
+                .help("see that PARBAKE_CACHE is on and the store can be written: parbake doctor"),
             Self::NoDevice { why, .. } => new("PB-2101", Class::Environment).with("driver", why).help("`parbake doctor` says what is missing; `--target host` runs on the CPU"),
             Self::Driver(_) => new("PB-2102", Class::Environment),
             Self::Load { .. } => new("PB-2103", Class::Environment)
@@ -214,11 +250,43 @@ impl Error {
     }
 }
 
-fn not_covered(decision: &Decision) -> Report {
-    let jit = match decision.steps.iter().rfind(|s| s.place == "jit").and_then(|s| s.miss) {
-        Some(Miss::SwitchedOff) => "JIT is off",
-        _ => "it cannot be compiled here",
+/// All gaps in one report, and one command that closes them.
+fn uncovered(what: String, gaps: &[Decision]) -> Report {
+    let off = gaps.iter().all(|gap| jit_is_off(gap));
+    let jit = if off { "JIT is off" } else { "they cannot be compiled here" };
+    let mut report = Report::new("PB-2004", Class::Environment, format!("{what}, and {jit}"));
+    for gap in gaps {
+        let searched = gap.steps.iter().map(|step| {
+            let target = step.target.map(|t| format!(" {t}")).unwrap_or_default();
+            format!("\n{}{target}: {}", step.place, step.outcome)
+        });
+        let label = format!("{} on {}", gap.spec, gap.runs_on);
+        report = report.with(label, gap.uri.clone() + &searched.collect::<String>());
+    }
+    let list = |part: fn(&Decision) -> &String| {
+        let parts: std::collections::BTreeSet<&str> = gaps.iter().map(|gap| part(gap).as_str()).collect();
+        parts.into_iter().collect::<Vec<_>>().join(",")
     };
+    let (archs, ops) = (list(|gap| &gap.arch), list(|gap| &gap.path));
+    report.help(format!(
+        "parbake build --arch {archs} --op {ops} -o missing.pbk\nthen pass `--bundle missing.pbk` or set PARBAKE_BUNDLES to its absolute path"
+    ))
+}
+
+/// What failed, one after the other; the class of the worst.
+fn several(what: String, errors: &[Error]) -> Report {
+    let reports: Vec<Report> = errors.iter().map(Error::report).collect();
+    let any = |class| reports.iter().any(|r| r.class == class);
+    let class = [Class::Usage, Class::Environment].into_iter().find(|c| any(*c)).unwrap_or(Class::Failed);
+    reports.iter().fold(Report::new("PB-2005", class, what), |all, report| all.caused_by(report))
+}
+
+fn jit_is_off(decision: &Decision) -> bool {
+    decision.steps.iter().rfind(|s| s.place == "jit").and_then(|s| s.miss) == Some(Miss::SwitchedOff)
+}
+
+fn not_covered(decision: &Decision) -> Report {
+    let jit = if jit_is_off(decision) { "JIT is off" } else { "it cannot be compiled here" };
     let what = format!("`{}` is not covered, and {jit}", decision.op);
     let mut report = Report::new("PB-2002", Class::Environment, what)
         .with("spec", &decision.spec)

@@ -99,13 +99,34 @@ impl Library {
                 self.counters.missed(&decision);
             }
             self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
-            let (entry, uri) = (spec.entry(), spec.uri.clone());
-            Ok::<_, Error>(Arc::new(Kernel { entry, uri, decision, origin, compile_ms, load_ms, code }))
+            let (entry, uri, spec, wanted) = (spec.entry(), spec.uri.clone(), spec.clone(), goal.target());
+            Ok::<_, Error>(Arc::new(Kernel { entry, uri, spec, wanted, decision, origin, compile_ms, load_ms, code }))
         });
         if loaded.is_err() {
             self.counters.failed();
         }
         loaded.cloned()
+    }
+
+    /// Makes sure that a bundle or the store can serve a spec; loads nothing. Gives the image's target, where it is, and
+    /// what it cost to compile.
+    pub(crate) fn provide(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Target, Origin, Option<f64>), Error> {
+        let (_, found) = self.find(op, spec, goal, false)?;
+        match found {
+            // What is handed over later is verified then; here its bytes are read to see that they are whole.
+            Some(Candidate::Bundle(bundle, entry)) => bundle.image(entry).map(|_| (entry.target, Origin::Bundle, None)),
+            Some(Candidate::Store(artifact)) => Ok((artifact.metadata.target, Origin::Store, None)),
+            None => {
+                let (mut decision, _) = self.find(op, spec, goal, true)?;
+                let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
+                if artifact.path.is_none() {
+                    let folder = self.workspace.store();
+                    return Err(Error::NotKept { uri: spec.uri.clone(), target: goal.words(), folder });
+                }
+                let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
+                Ok((artifact.metadata.target, origin, ms))
+            }
+        }
     }
 
     #[cfg(feature = "jit")]

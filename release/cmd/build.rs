@@ -1,14 +1,15 @@
 //! `parbake build`: bakes a bundle.
 
+use super::lock;
 use crate::output::{Failure, Output};
 use crate::select;
 use indicatif::{ProgressBar, ProgressStyle};
-use parbake::Library;
+use parbake::{Library, Place, Site};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::bake::{self, Job, Only, Plan};
 use parbake_codegen::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin};
 use parbake_model::bundle::{Bundle, LEVEL};
-use parbake_model::identity::Profile;
+use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target, Toolkit};
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// Bakes only these values of an axis, as in `dtype=f16,bf16`; may be repeated
     #[arg(long, value_name = "AXIS=VALUES")]
     only: Vec<String>,
+    /// Bakes the specs of a lock, for its targets unless `--arch` is given; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "only"])]
+    lock: Option<PathBuf>,
     /// The bundle to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -70,6 +74,8 @@ pub(crate) struct Baked {
 pub(crate) struct Bake<'a> {
     pub(crate) op: &'a str,
     pub(crate) only: &'a Only,
+    /// Only these specs, if they are given.
+    pub(crate) specs: Option<Vec<Spec>>,
     pub(crate) targets: &'a [Target],
     pub(crate) output: &'a Path,
     pub(crate) toolkit: Option<Toolkit>,
@@ -78,14 +84,23 @@ pub(crate) struct Bake<'a> {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let targets = select::targets(args.arch.as_deref(), &config)?;
+    let lock = args.lock.as_deref().map(lock::read).transpose()?;
+    let targets = match &lock {
+        Some(lock) if args.arch.is_none() && !lock.targets.is_empty() => lock.targets.clone(),
+        _ => select::targets(args.arch.as_deref(), &config)?,
+    };
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.jobs = args.jobs.map_or(config.jobs, usize::from);
     let library = Library::open(Config { bundles: Vec::new(), ..config })?;
+    let specs = match &lock {
+        Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
+        None => None,
+    };
     let what = Bake {
         op: &args.op,
         only: &only,
+        specs,
         targets: &targets,
         output: &args.output,
         toolkit: args.toolkit,
@@ -123,7 +138,16 @@ fn text(baked: &Baked) -> String {
 /// Makes a bundle, or finds that the one there is what it would make.
 pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
     let start = Instant::now();
-    let plan = bake::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    let mut plan = bake::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    if let Some(specs) = &what.specs {
+        plan.keep(specs);
+        if plan.jobs.is_empty() {
+            let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
+            let reasons = if specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
+            let what = "no spec of the lock exists for any of the targets; nothing was built";
+            return Err(Report::new("PB-3147", Class::Usage, what).with("reasons", reasons).into());
+        }
+    }
     if what.output.is_dir() {
         return Err(Report::new("PB-1117", Class::Usage, format!("{} is a folder", what.output.display()))
             .with("expected", "the name of a file, as in `-o norm.pbk`")
