@@ -37,6 +37,7 @@ mod load;
 mod lock;
 mod lookup;
 pub mod memory;
+pub mod signature;
 mod stats;
 pub mod store;
 mod tensor;

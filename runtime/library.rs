@@ -1,10 +1,10 @@
 //! The library: all ops, the bundles and the store they are found in, and the kernels loaded so far.
 //!
-//! Look-up order: registry → bundles (explicit, then embedded) → store → JIT, if it is allowed → an error that names
+//! Look-up order: registry → bundles (explicit, installed, embedded) → store → JIT, if it is allowed → an error that names
 //! everything that was searched. Nothing is written and no device is touched before something needs it.
 
 use crate::binding::Binding;
-use crate::bundles::OpenBundle;
+use crate::bundles::Bundles;
 use crate::code::{Kernel, Place};
 use crate::driver::{self, Driver};
 use crate::error::Error;
@@ -16,7 +16,7 @@ use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::Op;
 use parbake_model::settings::{self, Config, nearest};
-use parbake_model::source::{KernelTree, OpSources, binding_digest};
+use parbake_model::source::{KernelTree, OpSources, binding_digest, params_digest};
 use parbake_model::{Digest, Target, space};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -37,6 +37,7 @@ pub(crate) struct LoadedOp {
     pub(crate) op: Op,
     binding: Option<&'static Binding>,
     committed: Option<Digest>,
+    params: Option<Digest>,
     sources: OnceCell<OpSources>,
 }
 
@@ -47,7 +48,7 @@ pub struct Library {
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
     ops: Vec<LoadedOp>,
-    pub(crate) bundles: Vec<OpenBundle>,
+    pub(crate) bundles: Bundles,
     pub(crate) kernels: RwLock<HashMap<u64, Arc<OnceCell<Arc<Kernel>>>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
@@ -59,7 +60,8 @@ impl Library {
     /// A library with these settings. Bundles are opened; nothing is written, and no device is touched.
     ///
     /// # Errors
-    /// Op definitions that are wrong, or a bundle that cannot be used.
+    /// Op definitions that are wrong, or a bundle of the settings that cannot be used. An installed one that cannot is
+    /// a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
         for root in [&config.workspace, &config.toolchains] {
             // A folder below the temporary one can be laid there by anybody; what is read from it is run.
@@ -73,10 +75,7 @@ impl Library {
             None => crate::embedded::sources(),
         };
         let ops = read_ops(config.kernels.as_deref())?;
-        let mut bundles = config.bundles.iter().map(|path| OpenBundle::open(path)).collect::<Result<Vec<_>, _>>()?;
-        if let Some(bytes) = crate::embedded::bundle() {
-            bundles.push(OpenBundle::embedded(bytes)?);
-        }
+        let bundles = Bundles::open(&config)?;
         let workspace = Workspace::new(config.workspace.clone());
         Ok(Self {
             tree,
@@ -110,7 +109,11 @@ impl Library {
     }
     /// Names of the bundles in use, in look-up order.
     pub fn bundles(&self) -> impl Iterator<Item = &str> {
-        self.bundles.iter().map(|b| b.name.as_str())
+        self.bundles.names()
+    }
+    /// Installed bundles that are not used, each with its reason.
+    pub fn refused_bundles(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.bundles.refused()
     }
     /// Whether a bundle with these details may be used by this library at all: same caret range of versions, same
     /// launch ABI. Its images are judged one by one, by their source keys.
@@ -256,6 +259,19 @@ impl Library {
         }
     }
 
+    /// The digest of the declaration of an op's parameters, as this library's launcher fills them.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn params_digest(&self, op: OpId) -> Result<Digest, Error> {
+        let loaded = &self.ops[usize::from(op.0)];
+        match (&self.config.kernels, loaded.params) {
+            (Some(folder), _) => Ok(params_digest(&KernelTree::Folder(folder.clone()), &loaded.op)?),
+            (None, Some(committed)) => Ok(committed),
+            (None, None) => Err(Error::NoSources { uri: loaded.op.name.clone() }),
+        }
+    }
+
     /// The sources of an op.
     ///
     /// # Errors
@@ -279,6 +295,7 @@ struct ManifestOp {
     op: Op,
     sources: Digest,
     binding: Digest,
+    params: Digest,
 }
 
 /// All ops: from the kernel folder if there is one and definitions can be parsed here, else from the manifest.
@@ -303,6 +320,7 @@ fn read_ops(folder: Option<&Path>) -> Result<Vec<LoadedOp>, Error> {
         let load = |e: parbake_codegen::registry::Entry| LoadedOp {
             binding: binding(&e.op.name).filter(|_| fresh(&e.op)),
             committed: None,
+            params: None,
             sources: OnceCell::with_value(e.sources),
             op: e.op,
         };
@@ -311,6 +329,7 @@ fn read_ops(folder: Option<&Path>) -> Result<Vec<LoadedOp>, Error> {
     let load = |m: &ManifestOp| LoadedOp {
         binding: binding(&m.op.name).filter(|_| fresh(&m.op)),
         committed: Some(m.sources),
+        params: Some(m.params),
         sources: OnceCell::new(),
         op: m.op.clone(),
     };

@@ -14,6 +14,9 @@ use parbake_model::{Target, cubin, fatbin};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The bytes of an image, what it was compiled for, and where it was found.
+type Image = (Vec<u8>, Target, Origin);
+
 impl Library {
     /// A kernel that this process loaded before.
     pub(crate) fn loaded(&self, key: u64) -> Option<Arc<Kernel>> {
@@ -68,10 +71,9 @@ impl Library {
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
         let loaded = cell.get_or_try_init(|| {
             let start = Instant::now();
-            let (mut decision, found) = self.find(op, spec, goal, !self.config.jit)?;
+            let (mut decision, found) = self.find_image(op, spec, goal)?;
             let (image, target, origin, compile_ms) = match found {
-                Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
-                Some(Candidate::Store(artifact)) => (artifact.bytes, artifact.metadata.target, Origin::Store, None),
+                Some((image, target, origin)) => (image, target, origin, None),
                 None => {
                     let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
                     let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
@@ -90,6 +92,9 @@ impl Library {
             let code = loaded.map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?;
             let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
             tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, "kernel loaded");
+            if let Some(bypass) = &decision.version_bypass {
+                tracing::warn!(uri = spec.uri, %target, bypass, "a kernel is used by PARBAKE_VERSION_BYPASS");
+            }
             self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
             let (entry, uri) = (spec.entry(), spec.uri.clone());
             Ok::<_, Error>(Arc::new(Kernel { entry, uri, decision, origin, compile_ms, load_ms, code }))
@@ -98,6 +103,23 @@ impl Library {
             self.counters.failed();
         }
         loaded.cloned()
+    }
+
+    /// Looks a spec up and reads its image. An installed bundle whose image turns out damaged is set aside, and the
+    /// search made again.
+    fn find_image(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Decision, Option<Image>), Error> {
+        loop {
+            let (decision, found) = self.find(op, spec, goal, !self.config.jit)?;
+            let image = match found {
+                Some(Candidate::Bundle(bundle, entry)) => match bundle.image(entry)? {
+                    Some(bytes) => Some((bytes, entry.target, Origin::Bundle)),
+                    None => continue,
+                },
+                Some(Candidate::Store(artifact)) => Some((artifact.bytes, artifact.metadata.target, Origin::Store)),
+                None => None,
+            };
+            return Ok((decision, image));
+        }
     }
 
     #[cfg(feature = "jit")]

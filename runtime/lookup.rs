@@ -1,6 +1,6 @@
 //! Look-up: bundles, then the store; then the question whether it may be compiled. Every candidate is noted.
 
-use crate::bundles::OpenBundle;
+use crate::bundles::{OpenBundle, Wanted};
 use crate::decision::{Decision, Origin};
 use crate::error::Error;
 use crate::goal::{Goal, Support};
@@ -112,14 +112,12 @@ impl Library {
             steps: Vec::new(),
             from: None,
             target: None,
+            version_bypass: None,
         };
-        if self.bundles.is_empty() {
-            decision.note("bundles", None, "none: PARBAKE_BUNDLES is not set, and none is embedded");
-        }
-        for bundle in &self.bundles {
-            if let Some(entry) = bundle.find(source_key, goal, thorough, &mut decision) {
-                return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
-            }
+        let params = self.config.version_bypass.is_some().then(|| self.params_digest(op)).transpose()?;
+        let wanted = Wanted { spec, source_key, params, thorough };
+        if let Some((bundle, entry)) = self.bundles.find(&wanted, goal, &mut decision) {
+            return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
         }
         let absence = |key| if thorough { self.store_absence(spec, key) } else { "no entry".to_owned() };
         let stored = self.find_stored(def, source_key, goal, &absence, &mut decision);

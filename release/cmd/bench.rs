@@ -1,6 +1,6 @@
 //! `parbake bench`: measures this machine. Every figure comes from a run that checked its result.
 
-use super::build::packer;
+use super::build::{packer, params};
 use crate::checkout;
 use crate::output::{Failure, Output};
 use parbake::binding::Tensor;
@@ -77,7 +77,7 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
         }
         None => {
             checkout::need(&config, &[("12.9", false), ("13.0", !no_nvcc)], out)?;
-            let library = Library::open(Config { bundles: Vec::new(), ..config.clone() })?;
+            let library = Library::open(config.clone().without_bundles())?;
             compile(&library, n, no_nvcc, &mut rows)?;
             let bytes = family(&library, &mut rows)?;
             serve(&config, &bytes, &mut rows)?;
@@ -207,7 +207,7 @@ fn family(library: &Library, rows: &mut Vec<Row>) -> Result<Vec<u8>, Failure> {
     let compiled = start.elapsed().as_secs_f64();
     let nvfatbin = |target, toolkit| packer(library, target, toolkit);
     let start = Instant::now();
-    let bytes = bake::pack(&plan, made, &nvfatbin, LEVEL, jobs)?;
+    let bytes = bake::pack(&plan, made, &params(library), &nvfatbin, LEVEL, jobs)?;
     let packed = start.elapsed().as_secs_f64();
     let images = plan.jobs.len();
     rows.push(row(
@@ -244,7 +244,7 @@ fn serve(config: &Config, bytes: &[u8], rows: &mut Vec<Row>) -> Result<(), Failu
     // Without a GPU the registry is measured with the kernel that the host target compiles.
     let place = if driver::ready().is_some_and(|r| !r.devices.is_empty()) { Place::Cuda(0) } else { Place::Host };
     let bundles = if place == Place::Host { Vec::new() } else { vec![path.clone()] };
-    let library = Library::open(Config { bundles, ..config.clone() })?;
+    let library = Library::open(Config { bundles, ..config.clone().without_bundles() })?;
     let op = library.op("rmsnorm")?;
     // The context exists before the clock starts.
     let mut memory = Memory::new(place, &vec![0x3c; 3 << 16]).map_err(parbake::Error::from)?;

@@ -8,6 +8,7 @@ use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::bake::{self, Job, Only, Plan};
 use parbake_codegen::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin};
 use parbake_model::bundle::{Bundle, LEVEL};
+use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target, Toolkit};
@@ -81,7 +82,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.jobs = args.jobs.map_or(config.jobs, usize::from);
-    let library = Library::open(Config { bundles: Vec::new(), ..config })?;
+    let library = Library::open(config.without_bundles())?;
     let what = Bake {
         op: &args.op,
         only: &only,
@@ -171,7 +172,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     };
     let made = bake::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
     progress.finish();
-    let bytes = bake::pack(&plan, made, &nvfatbin, what.level, library.config().jobs)?;
+    let bytes = bake::pack(&plan, made, &params(library), &nvfatbin, what.level, library.config().jobs)?;
     write(what.output, &bytes)?;
     baked.from_store = from_store.into_inner();
     baked.compiled = baked.images - baked.from_store;
@@ -200,6 +201,11 @@ pub(crate) fn packer(library: &Library, target: Target, toolkit: Toolkit) -> Res
     let config = library.config();
     let (explicit, toolchains) = (None, config.toolchains.clone());
     find_nvfatbin(&Search { explicit, toolchains, want: Some(toolkit), driver: None, target }).map_err(|e| e.report())
+}
+
+/// What a bundle records of the parameters of an op.
+pub(crate) fn params(library: &Library) -> impl Fn(&Op) -> Result<Digest, Report> {
+    |op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report())
 }
 
 /// Whether the file there holds exactly the builds that the plan would make, undamaged.

@@ -56,7 +56,7 @@ struct Checked {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    config.bundles.clear();
+    config = config.without_bundles();
     // Without readable sources the bytes can still be checked.
     let keys = Library::open(config).ok().and_then(|library| keys(&library));
     let checked: Vec<Checked> = args.files.iter().map(|file| check(file, keys.as_ref())).collect();
