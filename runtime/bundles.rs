@@ -15,7 +15,8 @@ use crate::version;
 use parbake_model::bundle::{Bundle, BundleError, Entry, Opening, Part, SpecDetails};
 use parbake_model::identity::Spec;
 use parbake_model::settings::{Config, SignaturePolicy, VersionBypass};
-use parbake_model::{Digest, LAUNCH_ABI, VERSION};
+use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -122,6 +123,11 @@ impl Bundles {
     /// Names of the bundles in use, in look-up order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.open.iter().map(|b| b.name.as_str())
+    }
+
+    /// The same with the targets of their images.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = (&str, BTreeSet<Target>)> {
+        self.open.iter().map(|b| (b.name.as_str(), b.bundle.entries().iter().map(|e| e.target).collect()))
     }
 
     /// What is installed and not used, and why.

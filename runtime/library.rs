@@ -18,7 +18,7 @@ use parbake_model::op::Op;
 use parbake_model::settings::{self, Config, nearest};
 use parbake_model::source::{KernelTree, OpSources, binding_digest, params_digest};
 use parbake_model::{Digest, Target, space};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -110,6 +110,10 @@ impl Library {
     /// Names of the bundles in use, in look-up order.
     pub fn bundles(&self) -> impl Iterator<Item = &str> {
         self.bundles.names()
+    }
+    /// Bundles in use, in look-up order, each with the targets that it holds images for.
+    pub fn bundle_targets(&self) -> impl Iterator<Item = (&str, BTreeSet<Target>)> {
+        self.bundles.targets()
     }
     /// Installed bundles that are not used, each with its reason.
     pub fn refused_bundles(&self) -> impl Iterator<Item = (&str, &str)> {

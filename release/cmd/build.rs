@@ -247,9 +247,11 @@ fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
 /// Finds out before compiling whether the bundle can be written.
 fn check_output(path: &Path) -> Result<(), Report> {
     let folder = folder_of(path);
-    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| {
-        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
-    })
+    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| cannot_write(path).caused_by(e))
+}
+
+pub(super) fn cannot_write(path: &Path) -> Report {
+    Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display()))
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -257,10 +259,8 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Writes a file whole or not at all.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
-    let refuse = |e: std::io::Error| {
-        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
-    };
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
+    let refuse = |e: std::io::Error| cannot_write(path).caused_by(e);
     let mut file = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(refuse)?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);

@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 pub(crate) mod ops;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod sign;
 pub(crate) mod supports;
 pub(crate) mod test;
 pub(crate) mod toolchain;
