@@ -6,6 +6,7 @@ mod checkout;
 mod cmd;
 mod extract;
 mod output;
+mod seal;
 mod select;
 mod text;
 
@@ -36,6 +37,7 @@ enum Command {
     Build(cmd::build::Args),
     Inspect(cmd::inspect::Args),
     Verify(cmd::verify::Args),
+    Sign(cmd::sign::Args),
     Show(cmd::show::Args),
     Run(cmd::run::Args),
     Demo(cmd::demo::Args),
@@ -71,6 +73,7 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Build(args) => cmd::build::run(args, config, out),
         Command::Inspect(args) => cmd::inspect::run(args, config, out),
         Command::Verify(args) => cmd::verify::run(args, config, out),
+        Command::Sign(args) => cmd::sign::run(args, config, out),
         Command::Show(args) => cmd::show::run(args, config, out),
         Command::Run(args) => cmd::run::run(args, config, out),
         Command::Demo(args) => cmd::demo::run(args, config, out),

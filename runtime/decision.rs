@@ -133,6 +133,8 @@ pub struct Decision {
     pub from: Option<Origin>,
     /// What the image that was found was compiled for.
     pub target: Option<Target>,
+    /// The pair of versions of `PARBAKE_VERSION_BYPASS` without which that image would not have been taken.
+    pub version_bypass: Option<String>,
 }
 
 impl Decision {
@@ -195,7 +197,10 @@ impl fmt::Display for Decision {
             writeln!(f, "  {}{target}: {}", step.place, step.outcome)?;
         }
         match (self.from, self.target) {
-            (Some(from), Some(target)) => write!(f, "  → {from}, {target}"),
+            (Some(from), Some(target)) => {
+                let bypass = self.version_bypass.as_ref().map(|b| format!(", by version bypass {b}"));
+                write!(f, "  → {from}, {target}{}", bypass.unwrap_or_default())
+            }
             _ => write!(f, "  → not covered"),
         }
     }

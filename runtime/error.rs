@@ -3,6 +3,7 @@
 use crate::check::BadArguments;
 use crate::decision::{Decision, Miss};
 use crate::driver::DriverError;
+use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
 use parbake_model::bundle::BundleError;
 use parbake_model::report::{Class, Report};
@@ -141,6 +142,18 @@ pub enum Error {
         #[source]
         source: BundleError,
     },
+    /// A bundle that none of the configured keys vouches for.
+    #[error("bundle {path}: {source}", path = .path.display())]
+    Signature {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: SignatureError,
+    },
+    /// A public key that cannot be used.
+    #[error(transparent)]
+    PublicKey(BadKey),
     /// A bundle belongs to another library.
     #[error("bundle {path} does not fit this library")]
     BundleVersion {
@@ -150,6 +163,10 @@ pub enum Error {
         bundle: String,
         /// Ours.
         library: String,
+        /// The bypass that is set, which names another pair.
+        bypass: Option<String>,
+        /// The pair that would let it pass; none if nothing would.
+        pair: Option<String>,
     },
     /// The store failed.
     #[error(transparent)]
@@ -180,6 +197,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// What and why on one line, for logs and decisions.
+    pub(crate) fn one_line(&self) -> String {
+        match self {
+            Self::Signature { source, .. } => source.words(),
+            Self::Bundle { source, .. } => {
+                let first = source.to_string();
+                std::iter::successors(std::error::Error::source(source), |e| e.source())
+                    .fold(first, |text, cause| format!("{text}: {cause}"))
+            }
+            Self::BundleVersion { bundle, library, .. } => format!("{bundle}; the library is {library}"),
+            other => other.to_string(),
+        }
+    }
+
     /// For a person.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -229,8 +260,19 @@ impl Error {
                 let class = if source.code() == "PB-1301" { Class::Environment } else { Class::Failed };
                 new(source.code(), class).caused_by_chain(source)
             }
-            Self::BundleVersion { bundle, library, .. } => {
-                new("PB-1390", Class::Environment).with("bundle", bundle).with("library", library).help("build the bundle again with this library: parbake build …")
+            Self::Signature { path, source } => source.report(path),
+            Self::PublicKey(e) => e.report(),
+            Self::BundleVersion { bundle, library, bypass, pair, .. } => {
+                let mut report = new("PB-1390", Class::Environment).with("bundle", bundle).with("library", library);
+                if let Some(bypass) = bypass {
+                    let why = if pair.is_some() { "another pair" } else { "and another launch ABI is never let pass" };
+                    report = report.with("PARBAKE_VERSION_BYPASS", format!("{bypass}, {why}"));
+                }
+                let report = report.help("build the bundle again with this library: parbake build …");
+                match pair {
+                    Some(pair) => report.help(format!("for an experiment, PARBAKE_VERSION_BYPASS={pair} lets it pass")),
+                    None => report,
+                }
             }
             Self::Store(e) => {
                 let report = new(e.code(), Class::Environment);

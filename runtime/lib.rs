@@ -38,6 +38,7 @@ mod lock;
 mod lookup;
 pub mod memory;
 mod prepare;
+pub mod signature;
 mod stats;
 pub mod store;
 mod tensor;

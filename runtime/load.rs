@@ -14,6 +14,9 @@ use parbake_model::{Target, cubin, fatbin};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The bytes of an image, what it was compiled for, and where it was found.
+type Image = (Vec<u8>, Target, Origin);
+
 impl Library {
     /// A kernel that this process loaded before.
     pub(crate) fn loaded(&self, key: u64) -> Option<Arc<Kernel>> {
@@ -68,14 +71,9 @@ impl Library {
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
         let loaded = cell.get_or_try_init(|| {
             let start = Instant::now();
-            let (mut decision, mut found) = self.find(op, spec, goal, false)?;
-            if found.is_none() {
-                // A miss costs a compilation, or the call: it may cost the question what each place has instead.
-                (decision, found) = self.find(op, spec, goal, true)?;
-            }
+            let (mut decision, found) = self.find_image(op, spec, goal)?;
             let (image, target, origin, compile_ms) = match found {
-                Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
-                Some(Candidate::Store(artifact)) => (artifact.bytes, artifact.metadata.target, Origin::Store, None),
+                Some((image, target, origin)) => (image, target, origin, None),
                 None => {
                     let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
                     let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
@@ -95,6 +93,9 @@ impl Library {
             let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
             let missed = decision.missed();
             tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, missed, "kernel loaded");
+            if let Some(bypass) = &decision.version_bypass {
+                tracing::warn!(uri = spec.uri, %target, bypass, "a kernel is used by PARBAKE_VERSION_BYPASS");
+            }
             if origin != Origin::Bundle {
                 self.counters.missed(&decision);
             }
@@ -111,21 +112,37 @@ impl Library {
     /// Makes sure that a bundle or the store can serve a spec; loads nothing. Gives the image's target, where it is, and
     /// what it cost to compile.
     pub(crate) fn provide(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Target, Origin, Option<f64>), Error> {
-        let (_, found) = self.find(op, spec, goal, false)?;
-        match found {
-            // What is handed over later is verified then; here its bytes are read to see that they are whole.
-            Some(Candidate::Bundle(bundle, entry)) => bundle.image(entry).map(|_| (entry.target, Origin::Bundle, None)),
-            Some(Candidate::Store(artifact)) => Ok((artifact.metadata.target, Origin::Store, None)),
-            None => {
-                let (mut decision, _) = self.find(op, spec, goal, true)?;
-                let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
-                if artifact.path.is_none() {
-                    let folder = self.workspace.store();
-                    return Err(Error::NotKept { uri: spec.uri.clone(), target: goal.words(), folder });
-                }
-                let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
-                Ok((artifact.metadata.target, origin, ms))
+        let (mut decision, found) = self.find_image(op, spec, goal)?;
+        if let Some((_, target, origin)) = found {
+            return Ok((target, origin, None));
+        }
+        let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
+        if artifact.path.is_none() {
+            let folder = self.workspace.store();
+            return Err(Error::NotKept { uri: spec.uri.clone(), target: goal.words(), folder });
+        }
+        let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
+        Ok((artifact.metadata.target, origin, ms))
+    }
+
+    /// Looks a spec up and reads its image. An installed bundle whose image turns out damaged is set aside, and the
+    /// search made again.
+    fn find_image(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Decision, Option<Image>), Error> {
+        loop {
+            let (mut decision, mut found) = self.find(op, spec, goal, false)?;
+            if found.is_none() {
+                // A miss costs a compilation, or the call: it may cost the question what each place has instead.
+                (decision, found) = self.find(op, spec, goal, true)?;
             }
+            let image = match found {
+                Some(Candidate::Bundle(bundle, entry)) => match bundle.image(entry)? {
+                    Some(bytes) => Some((bytes, entry.target, Origin::Bundle)),
+                    None => continue,
+                },
+                Some(Candidate::Store(artifact)) => Some((artifact.bytes, artifact.metadata.target, Origin::Store)),
+                None => None,
+            };
+            return Ok((decision, image));
         }
     }
 

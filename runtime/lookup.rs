@@ -1,6 +1,6 @@
 //! Look-up: bundles, then the store; then the question whether it may be compiled. Every candidate is noted.
 
-use crate::bundles::OpenBundle;
+use crate::bundles::{OpenBundle, Wanted};
 use crate::decision::{Decision, Miss, Origin};
 use crate::error::Error;
 use crate::goal::{Goal, Support};
@@ -112,18 +112,17 @@ impl Library {
             steps: Vec::new(),
             from: None,
             target: None,
+            version_bypass: None,
         };
-        let bundles = if self.config.profile == Profile::Release { self.bundles.as_slice() } else { &[] };
-        if self.config.profile != Profile::Release {
-            let why = format!("not looked at: PARBAKE_PROFILE is {}", self.config.profile);
-            decision.miss("bundles", None, Miss::SwitchedOff, why);
-        } else if bundles.is_empty() {
-            decision.miss("bundles", None, Miss::NotCovered, "none: PARBAKE_BUNDLES is not set, and none is embedded");
-        }
-        for bundle in bundles {
-            if let Some(entry) = bundle.find(source_key, goal, thorough, &mut decision) {
+        if self.config.profile == Profile::Release {
+            let params = self.config.version_bypass.is_some().then(|| self.params_digest(op)).transpose()?;
+            let wanted = Wanted { spec, source_key, params, thorough };
+            if let Some((bundle, entry)) = self.bundles.find(&wanted, goal, &mut decision) {
                 return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
             }
+        } else {
+            let why = format!("not looked at: PARBAKE_PROFILE is {}", self.config.profile);
+            decision.miss("bundles", None, Miss::SwitchedOff, why);
         }
         let stored = self.find_stored(def, spec, source_key, goal, &mut decision);
         Ok((decision, stored.map(|a| Candidate::Store(Box::new(a)))))

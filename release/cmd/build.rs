@@ -10,6 +10,7 @@ use parbake_codegen::bake::{self, Job, Only, Plan};
 use parbake_codegen::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::identity::{Profile, Spec};
+use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target, Toolkit};
@@ -92,7 +93,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.jobs = args.jobs.map_or(config.jobs, usize::from);
-    let library = Library::open(Config { bundles: Vec::new(), ..config })?;
+    let library = Library::open(config.without_bundles())?;
     let specs = match &lock {
         Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
         None => None,
@@ -197,7 +198,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     };
     let made = bake::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
     progress.finish();
-    let bytes = bake::pack(&plan, made, &nvfatbin, what.level, library.config().jobs)?;
+    let bytes = bake::pack(&plan, made, &params(library), &nvfatbin, what.level, library.config().jobs)?;
     write(what.output, &bytes)?;
     baked.from_store = from_store.into_inner();
     baked.compiled = baked.images - baked.from_store;
@@ -226,6 +227,11 @@ pub(crate) fn packer(library: &Library, target: Target, toolkit: Toolkit) -> Res
     let config = library.config();
     let (explicit, toolchains) = (None, config.toolchains.clone());
     find_nvfatbin(&Search { explicit, toolchains, want: Some(toolkit), driver: None, target }).map_err(|e| e.report())
+}
+
+/// What a bundle records of the parameters of an op.
+pub(crate) fn params(library: &Library) -> impl Fn(&Op) -> Result<Digest, Report> {
+    |op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report())
 }
 
 /// Whether the file there holds exactly the builds that the plan would make, undamaged.
@@ -268,9 +274,11 @@ fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
 /// Finds out before compiling whether the bundle can be written.
 fn check_output(path: &Path) -> Result<(), Report> {
     let folder = folder_of(path);
-    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| {
-        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
-    })
+    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| cannot_write(path).caused_by(e))
+}
+
+pub(super) fn cannot_write(path: &Path) -> Report {
+    Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display()))
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -278,10 +286,8 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Writes a file whole or not at all.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
-    let refuse = |e: std::io::Error| {
-        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
-    };
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
+    let refuse = |e: std::io::Error| cannot_write(path).caused_by(e);
     let mut file = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(refuse)?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);

@@ -217,7 +217,7 @@ fn kernels(config: &Config) -> Finding {
 
 /// A library with these bundles only.
 fn open(config: &Config, bundles: Vec<PathBuf>) -> Result<Library, Box<parbake::Error>> {
-    Library::open(Config { bundles, ..config.clone() }).map_err(Box::new)
+    Library::open(Config { bundles, ..config.clone().without_bundles() }).map_err(Box::new)
 }
 
 /// Every bundle, and the targets that the usable ones hold images for.
@@ -226,9 +226,12 @@ fn bundles(config: &Config) -> (Vec<Finding>, BTreeSet<Target>) {
     for path in &config.bundles {
         let shown = path.display();
         let refused = match open(config, vec![path.clone()]) {
-            Err(error) if matches!(*error, parbake::Error::Bundle { .. } | parbake::Error::BundleVersion { .. }) => {
-                Some(error.report())
-            }
+            Err(error) => match *error {
+                parbake::Error::Bundle { .. }
+                | parbake::Error::BundleVersion { .. }
+                | parbake::Error::Signature { .. } => Some(error.report()),
+                _ => None,
+            },
             // Other errors are findings of their own.
             _ => None,
         };
@@ -244,17 +247,21 @@ fn bundles(config: &Config) -> (Vec<Finding>, BTreeSet<Target>) {
         found.push(Finding::new("bundle", Level::Ok, what));
         held.extend(targets);
     }
-    if let Ok(library) = open(config, Vec::new()) {
-        for name in library.bundles() {
-            found.push(Finding::new("bundle", Level::Ok, name));
-            // Builds embed images for GPUs only.
-            held.extend("sm_90a".parse::<Target>());
+    // Installed and embedded.
+    if let Ok(library) = Library::open(Config { bundles: Vec::new(), ..config.clone() }) {
+        for (name, targets) in library.bundle_targets() {
+            found.push(Finding::new("bundle", Level::Ok, format!("{name}, for {}", text::list(&targets))));
+            held.extend(targets);
+        }
+        for (place, why) in library.refused_bundles() {
+            found.push(Finding::new("bundle", Level::Warn, format!("{place}: {why}")).help("mend or remove it"));
         }
     }
     if found.is_empty() {
         // Not a gap where kernels may be compiled.
         let level = if config.jit { Level::Ok } else { Level::Warn };
-        let none = Finding::new("bundles", level, "none: PARBAKE_BUNDLES is not set, and none is embedded");
+        let none =
+            Finding::new("bundles", level, "none: PARBAKE_BUNDLES is not set, none is installed, and none is embedded");
         found.push(if config.jit { none } else { none.help("parbake build --arch … -o kernels.pbk") });
     }
     (found, held)

@@ -36,7 +36,7 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     let targets = select::targets(args.arch.as_deref(), &config)?;
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
-    let library = Library::open(Config { bundles: Vec::new(), ..config })?;
+    let library = Library::open(config.without_bundles())?;
     let plan = bake::plan(library.ops().map(|(_, op)| op), &args.op, &only, &targets)?;
     let lock = Lock::new(plan.jobs.iter().map(|job| &job.spec), plan.jobs.iter().map(|job| job.target));
     let Some(path) = &args.output else {

@@ -12,6 +12,7 @@ pub(crate) mod ops;
 pub(crate) mod prepare;
 pub(crate) mod run;
 pub(crate) mod show;
+pub(crate) mod sign;
 pub(crate) mod supports;
 pub(crate) mod test;
 pub(crate) mod toolchain;

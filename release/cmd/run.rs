@@ -191,8 +191,9 @@ fn text(o: &Outcome) -> String {
     let ms = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.1} ms"));
     let us = o.launch_us.map_or("-".to_owned(), |v| format!("{v:.1} µs"));
     let verdict = if o.ok { "right" } else { "WRONG" };
+    let bypass = o.version_bypass.as_ref().map(|b| format!(", by version bypass {b}")).unwrap_or_default();
     format!(
-        "{} on {target}, from {}\n  compile {}, load {}, launch {us}\n  max error {:.3e} absolute, {:.3e} relative; tolerance {}: {verdict}",
+        "{} on {target}, from {}{bypass}\n  compile {}, load {}, launch {us}\n  max error {:.3e} absolute, {:.3e} relative; tolerance {}: {verdict}",
         o.uri,
         o.from,
         ms(o.compile_ms),

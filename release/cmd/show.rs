@@ -63,7 +63,7 @@ type States = BTreeMap<String, State>;
 const CANDIDATES: usize = 12;
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    config.bundles.clear();
+    config = config.without_bundles();
     let workspace = Workspace::new(config.workspace.clone());
     let library = Library::open(config).ok();
     let mut all: BTreeMap<String, States> = BTreeMap::new();

@@ -98,7 +98,7 @@ fn list(mut config: Config, out: Output) -> Result<(), Failure> {
         .filter(|c| !installed.iter().any(|i| i.name == c.name && i.version == c.version))
         .collect();
     // Bundles have no say in which compiler is used.
-    config.bundles.clear();
+    config = config.without_bundles();
     let library = Library::open(config)?;
     let choices = choices(&library);
     let available: Vec<String> = absent.iter().map(|c| c.folder()).collect();
