@@ -1,10 +1,11 @@
 //! What can go wrong in the library. Each error has a stable code and says what to do.
 
 use crate::check::BadArguments;
-use crate::decision::{Decision, Miss};
-use crate::driver::DriverError;
+use crate::decision::{Decision, Miss, Origin};
+use crate::driver::{DriverError, NoDevice, Rejected};
 use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
+use parbake_model::Target;
 use parbake_model::bundle::BundleError;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::BadSetting;
@@ -105,18 +106,28 @@ pub enum Error {
         folder: PathBuf,
     },
     /// There is no GPU to run on.
-    #[error("there is no GPU to run {target} code on")]
-    NoDevice {
-        /// What should have run.
-        target: String,
-        /// What was found.
-        why: String,
-    },
+    #[error(transparent)]
+    NoDevice(#[from] NoDevice),
     /// A driver call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// An image that was judged fit could not be loaded.
-    #[error("the driver did not load {uri} ({target}): {why}")]
+    /// An image is not what its label says; it was not handed to the driver.
+    #[error("the image of {uri} from the {origin} is not what it is said to be: {why}")]
+    Image {
+        /// The spec's URI.
+        uri: String,
+        /// What it was said to be for.
+        target: Target,
+        /// Where it came from.
+        origin: Origin,
+        /// What it is.
+        why: String,
+    },
+    /// The driver refused an image that passed every check.
+    #[error(transparent)]
+    Rejected(Box<Rejected>),
+    /// A shared object of the host target could not be opened.
+    #[error("the system did not open {uri} ({target}): {why}")]
     Load {
         /// The spec's URI.
         uri: String,
@@ -251,10 +262,14 @@ impl Error {
             Self::NotKept { folder, .. } => new("PB-2007", Class::Environment)
                 .with("store", folder.display())
                 .help("see that PARBAKE_CACHE is on and the store can be written: parbake doctor"),
-            Self::NoDevice { why, .. } => new("PB-2101", Class::Environment).with("driver", why).help("`parbake doctor` says what is missing; `--target host` runs on the CPU"),
-            Self::Driver(_) => new("PB-2102", Class::Environment),
-            Self::Load { .. } => new("PB-2103", Class::Environment)
-                .help("the image passed every check before the driver refused it: this is a bug worth reporting, with `parbake doctor --json`"),
+            Self::NoDevice(e) => e.report(),
+            Self::Driver(e) => e.report(),
+            Self::Image { target, origin, .. } => new("PB-2119", Class::Failed)
+                .with("expected", format!("one complete image for {target} with that kernel"))
+                .with("from", origin)
+                .help("nothing of it was run; make the bundle again, or remove the entry that `parbake why` names from the store"),
+            Self::Rejected(e) => e.report(),
+            Self::Load { .. } => new("PB-2124", Class::Environment).help("see whether the system allows code in memory (memfd), and whether a C++ compiler of another machine made it"),
             Self::Host { .. } => new("PB-2104", Class::Failed),
             Self::Bundle { source, .. } => {
                 let class = if source.code() == "PB-1301" { Class::Environment } else { Class::Failed };

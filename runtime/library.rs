@@ -6,7 +6,7 @@
 use crate::binding::Binding;
 use crate::bundles::Bundles;
 use crate::code::{Kernel, Place};
-use crate::driver::{self, Driver};
+use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::stats::{Counters, Stats};
@@ -257,15 +257,8 @@ impl Library {
     /// If there is no such device.
     pub fn goal(&self, place: Place) -> Result<Goal, Error> {
         let Place::Cuda(ordinal) = place else { return Ok(Goal::Host) };
-        let why = match driver::driver() {
-            Driver::Ready(ready) => match ready.devices.get(ordinal as usize) {
-                Some(device) => return Ok(Goal::Device(device.arch, ready.version)),
-                None => format!("there are {} devices, device {ordinal} was asked for", ready.devices.len()),
-            },
-            Driver::Absent { searched } => format!("no driver library; tried {}", searched.join(", ")),
-            Driver::Unusable { why } => why.clone(),
-        };
-        Err(Error::NoDevice { target: format!("device {ordinal}"), why })
+        let (ready, device) = driver::device(ordinal)?;
+        Ok(Goal::Device(device.arch, ready.version))
     }
 
     /// What this library would compile an op from. Files are hashed only if a kernel folder is configured.

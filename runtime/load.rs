@@ -3,19 +3,19 @@
 use crate::binding::Tactic;
 use crate::code::{Code, Kernel, Place};
 use crate::decision::{Decision, Miss, Origin};
-use crate::driver;
+use crate::driver::{self, Rejected};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
 use parbake_model::identity::{Spec, SpecIndex};
-use parbake_model::{Target, cubin, fatbin};
+use parbake_model::{Digest, Target, cubin, fatbin, verdict};
 use std::sync::Arc;
 use std::time::Instant;
 
 /// The bytes of an image, what it was compiled for, and where it was found.
-type Image = (Vec<u8>, Target, Origin);
+type Image = (Vec<u8>, verdict::Image, Origin);
 
 impl Library {
     /// A kernel that this process loaded before.
@@ -72,24 +72,44 @@ impl Library {
         let loaded = cell.get_or_try_init(|| {
             let start = Instant::now();
             let (mut decision, found) = self.find_image(op, spec, goal)?;
-            let (image, target, origin, compile_ms) = match found {
-                Some((image, target, origin)) => (image, target, origin, None),
+            let (image, judged, origin, compile_ms) = match found {
+                Some((image, judged, origin)) => (image, judged, origin, None),
                 None => {
                     let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
                     let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
-                    (artifact.bytes, artifact.metadata.target, origin, ms)
+                    let judged = artifact.metadata.judged();
+                    (artifact.bytes, judged, origin, ms)
                 }
             };
+            let target = judged.target;
             (decision.from, decision.target) = (Some(origin), Some(target));
-            let loaded = match place {
-                Place::Host => Code::load_host(&image, &spec.entry()),
+            let code = match place {
+                Place::Host => Code::load_host(&image, &spec.entry()).map_err(|why| Error::Load {
+                    uri: spec.uri.clone(),
+                    target: target.to_string(),
+                    why,
+                })?,
                 Place::Cuda(ordinal) => {
-                    let ready = driver::ready().expect("bug: a goal for a device without a driver");
-                    checked_image(&image, origin, target, &spec.entry())
-                        .and_then(|()| Code::load_cuda(ready, ordinal, &image, &spec.entry()))
+                    let unlike = |why| Error::Image { uri: spec.uri.clone(), target, origin, why };
+                    checked_image(&image, origin, target, &spec.entry()).map_err(unlike)?;
+                    let (ready, device) = driver::device(ordinal)?;
+                    Code::load_cuda(ready, ordinal, &image, &spec.entry()).map_err(|source| {
+                        if !source.rejects_image() {
+                            return Error::Driver(source);
+                        }
+                        Error::Rejected(Box::new(Rejected {
+                            uri: spec.uri.clone(),
+                            image: judged,
+                            origin,
+                            bytes: image.len(),
+                            digest: Digest::of(&image),
+                            device: (ordinal, device.name.clone(), device.arch),
+                            driver: ready.version,
+                            source,
+                        }))
+                    })?
                 }
             };
-            let code = loaded.map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?;
             let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
             let missed = decision.missed();
             tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, missed, "kernel loaded");
@@ -113,8 +133,8 @@ impl Library {
     /// what it cost to compile.
     pub(crate) fn provide(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Target, Origin, Option<f64>), Error> {
         let (mut decision, found) = self.find_image(op, spec, goal)?;
-        if let Some((_, target, origin)) = found {
-            return Ok((target, origin, None));
+        if let Some((_, judged, origin)) = found {
+            return Ok((judged.target, origin, None));
         }
         let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
         if artifact.path.is_none() {
@@ -136,10 +156,13 @@ impl Library {
             }
             let image = match found {
                 Some(Candidate::Bundle(bundle, entry)) => match bundle.image(entry)? {
-                    Some(bytes) => Some((bytes, entry.target, Origin::Bundle)),
+                    Some(bytes) => Some((bytes, entry.judged(), Origin::Bundle)),
                     None => continue,
                 },
-                Some(Candidate::Store(artifact)) => Some((artifact.bytes, artifact.metadata.target, Origin::Store)),
+                Some(Candidate::Store(artifact)) => {
+                    let judged = artifact.metadata.judged();
+                    Some((artifact.bytes, judged, Origin::Store))
+                }
                 None => None,
             };
             return Ok((decision, image));

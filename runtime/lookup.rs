@@ -10,8 +10,7 @@ use parbake_model::bundle::Entry;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::target::Suffix;
-use parbake_model::verdict::Image;
-use parbake_model::{Digest, Target, Toolkit, space};
+use parbake_model::{Digest, Target, space};
 
 /// Where an image was found.
 pub(crate) enum Candidate<'a> {
@@ -184,9 +183,7 @@ impl Library {
             decision.miss(place, None, miss, why);
             return None;
         }
-        let none = Toolkit { major: 0, minor: 0 };
-        let image = |a: &Artifact| Image { target: a.metadata.target, toolkit: a.metadata.toolkit.unwrap_or(none) };
-        let (best, trace) = goal.select(fitting.into_iter().map(|a| (image(&a), a)));
+        let (best, trace) = goal.select(fitting.into_iter().map(|a| (a.metadata.judged(), a)));
         decision.note_all(&place, trace);
         best
     }

@@ -270,7 +270,7 @@ fn serve(config: &Config, bytes: &[u8], rows: &mut Vec<Row>) -> Result<(), Failu
     ));
 
     // Without a GPU the registry is measured with the kernel that the host target compiles.
-    let place = if driver::ready().is_some_and(|r| !r.devices.is_empty()) { Place::Cuda(0) } else { Place::Host };
+    let place = driver::first().map_or(Place::Host, |device| Place::Cuda(device.ordinal));
     let bundles = if place == Place::Host { Vec::new() } else { vec![path.clone()] };
     let library = Library::open(Config { bundles, ..config.clone().without_bundles() })?;
     let op = library.op("rmsnorm")?;

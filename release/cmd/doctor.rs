@@ -3,7 +3,7 @@
 use super::inspect;
 use crate::output::{Failure, Output};
 use crate::text::{self, Table};
-use parbake::driver::{self, Driver};
+use parbake::driver::{self, Driver, NoDevice};
 use parbake::{Goal, Library};
 use parbake_codegen::toolchain::{NotFound, Search, Toolchain, find_nvfatbin, find_nvrtc};
 use parbake_model::report::{Class, Report};
@@ -121,13 +121,12 @@ fn diagnose(config: &Config) -> Diagnosis {
 fn driver_findings() -> Vec<Finding> {
     match driver::driver() {
         Driver::Absent { searched } => {
-            // The others are names of another system.
-            let names: BTreeSet<&String> = searched.iter().filter(|n| !n.starts_with("libcuda64")).collect();
-            let found = Finding::new("driver", Level::Warn, format!("none; tried {}", text::list(names)));
-            vec![found.help("install the NVIDIA driver to run on a GPU; `--target host` runs without one")]
+            let none = NoDevice::Library { searched: searched.clone() };
+            vec![Finding::reported("driver", Level::Warn, &none.report())]
         }
         Driver::Unusable { why } => {
-            vec![Finding::new("driver", Level::Bad, why.clone()).help("see what nvidia-smi says")]
+            let level = if matches!(why, NoDevice::None) { Level::Warn } else { Level::Bad };
+            vec![Finding::reported("driver", level, &why.report())]
         }
         Driver::Ready(ready) => {
             let mut found = vec![Finding::new("driver", Level::Ok, format!("supports CUDA {}", ready.version))];
@@ -135,10 +134,10 @@ fn driver_findings() -> Vec<Finding> {
                 let what = format!("{}: {}, sm_{}, {}", d.ordinal, d.name, d.arch, text::bytes(d.memory));
                 Finding::new("device", Level::Ok, what)
             }));
-            if ready.devices.is_empty() {
-                let none = Finding::new("devices", Level::Warn, "the driver shows no GPU");
-                found.push(none.help("see CUDA_VISIBLE_DEVICES, and whether the container was given a GPU"));
-            }
+            found.extend(ready.broken.iter().map(|(ordinal, source)| {
+                let broken = NoDevice::Device { ordinal: *ordinal, source: source.clone() };
+                Finding::reported("device", Level::Bad, &broken.report())
+            }));
             found
         }
     }
@@ -161,7 +160,7 @@ fn search(config: &Config) -> Search {
         explicit: config.nvrtc.clone(),
         toolchains: config.toolchains.clone(),
         want: None,
-        driver: driver::ready().filter(|r| !r.devices.is_empty()).map(|r| r.version),
+        driver: driver::ready().map(|r| r.version),
         target: driver::ready().and_then(|r| r.devices.first()).map_or_else(
             || "sm_90a".parse().expect("bug: sm_90a is a target"),
             |device| Target::Sm(device.arch, parbake_model::Suffix::Baseline),
