@@ -8,12 +8,14 @@ use crate::store::{Artifact, StoreError};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::registry::Entry;
 use parbake_codegen::render::RenderError;
-use parbake_codegen::toolchain::{CompileManifest, Host, Search, Toolchain, find_nvrtc};
+use parbake_codegen::toolchain::{CompileManifest, Host, HostSettings, Search, Toolchain, find_nvrtc};
 use parbake_model::identity::Spec;
 use parbake_model::report::{Class, Report};
 use parbake_model::source::HOST;
 use parbake_model::{Digest, Target, Toolkit};
 use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 type Shared = Arc<dyn Toolchain>;
@@ -71,10 +73,22 @@ fn host(library: &Library) -> Result<Shared, Report> {
         let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
         shim.insert(path, text.into_owned());
     }
+    let workspace = &library.workspace;
+    let writable = |folder: &Path| {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.is_ok() && tempfile::tempfile_in(folder).is_ok()
+    };
     // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
     let shared = library.config.toolchains.join("host");
-    let writable = std::fs::create_dir_all(&shared).is_ok() && tempfile::tempfile_in(&shared).is_ok();
-    let host = Host::open(shim, if writable { shared } else { library.workspace.host() }).map_err(|e| e.report())?;
+    let trusted = parbake_model::trust::check(&library.config.toolchains, false).is_ok();
+    let own = || workspace.trusted(&workspace.host()).is_ok().then(|| workspace.host());
+    let kept = if trusted && writable(&shared) { Some(shared) } else { own() };
+    // A folder that the settings name may be anybody's, because what is made in it is private.
+    let scratch = workspace.temporary();
+    let named = library.config.temporary.is_some() || workspace.trusted(&scratch).is_ok();
+    let scratch = named.then_some(scratch).into_iter().chain([std::env::temp_dir()]).collect();
+    let settings = HostSettings { kept, scratch, limit: library.config.compile_timeout };
+    let host = Host::open(shim, settings).map_err(|e| e.report())?;
     Ok(host)
 }
 
@@ -112,8 +126,9 @@ impl Library {
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }
-        let _lock =
-            self.config.cache.then(|| BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri), self.config.lock_timeout));
+        let _lock = self.config.cache.then(|| {
+            BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri), self.config.lock_timeout)
+        });
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }

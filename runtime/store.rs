@@ -287,12 +287,7 @@ impl Drop for Staged {
 }
 
 /// Reads an entry's folder and verifies that it is what its place says; `None` if there is no such folder.
-fn read(
-    folder: &Path,
-    source_key: Digest,
-    target: Target,
-    build_key: Digest,
-) -> Result<Option<Artifact>, StoreError> {
+fn read(folder: &Path, source_key: Digest, target: Target, build_key: Digest) -> Result<Option<Artifact>, StoreError> {
     let damaged = |why: String| StoreError::Damaged { path: folder.to_owned(), why };
     let Some(text) = content(folder, "meta.json")? else { return Ok(None) };
     let metadata = Metadata::from_json(&text).map_err(|e| damaged(e.to_string()))?;

@@ -54,12 +54,7 @@ pub const SETTINGS: &[Setting] = &[
         "300",
         "How long a compiler process may run before it and all that it started are killed; NVRTC runs inside this process and is not limited",
     ),
-    setting(
-        "PARBAKE_GEN",
-        "path",
-        "<workspace>/gen",
-        "Where generated sources are left for a person to read",
-    ),
+    setting("PARBAKE_GEN", "path", "<workspace>/gen", "Where generated sources are left for a person to read"),
     setting("PARBAKE_JIT", "boolean", "on", "`off` makes an uncovered kernel an error that names the gap"),
     setting(
         "PARBAKE_JOBS",

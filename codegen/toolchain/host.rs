@@ -19,18 +19,35 @@ use std::time::{Duration, Instant};
 
 /// The shim's runtime, by include name.
 const RUNTIME: &str = "host/pb_host.cpp";
-/// Far beyond what any unit takes (0.5 to 2 s).
-const LIMIT: Duration = Duration::from_secs(300);
 /// Options of the runtime object. It is never instrumented, whatever the units are.
 const RUNTIME_OPTIONS: &[&str] =
     &["-std=c++20", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-clash-protection", "-Wall", "-Wextra"];
+
+/// How the compiler is run. None of it reaches the output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostSettings {
+    /// Where the runtime object is kept for the next process, if anywhere. It is run: nobody else may write there.
+    pub kept: Option<PathBuf>,
+    /// Where compilations get their private folders: the first that can be written and has room.
+    pub scratch: Vec<PathBuf>,
+    /// How long one process may run. Units take 0.5 to 2 s.
+    pub limit: Duration,
+}
+
+impl HostSettings {
+    /// Everything in one folder, with the usual limit.
+    #[must_use]
+    pub fn below(folder: PathBuf) -> Self {
+        Self { kept: Some(folder.clone()), scratch: vec![folder], limit: Duration::from_secs(300) }
+    }
+}
 
 /// The system's C++ compiler with a host shim.
 pub struct Host {
     compiler: PathBuf,
     gnu: bool,
     shim: BTreeMap<String, String>,
-    scratch: PathBuf,
+    settings: HostSettings,
     id: String,
     runtime: Mutex<Option<Arc<Vec<u8>>>>,
 }
@@ -40,7 +57,7 @@ impl Host {
     ///
     /// # Errors
     /// If there is no compiler, it does not run, or the shim lacks its runtime.
-    pub fn open(shim: BTreeMap<String, String>, scratch: PathBuf) -> Result<Arc<Self>, ToolchainError> {
+    pub fn open(shim: BTreeMap<String, String>, settings: HostSettings) -> Result<Arc<Self>, ToolchainError> {
         if !shim.contains_key(RUNTIME) {
             return Err(ToolchainError::Unusable { path: RUNTIME.into(), why: "the shim has no such text".into() });
         }
@@ -58,7 +75,7 @@ impl Host {
         }
         let name = if gnu { "g++" } else { "clang++" };
         let id = format!("host {name} {} {} {}", version.number, version.triple, key.finish().digest.short(16));
-        Ok(Arc::new(Self { compiler, gnu, shim, scratch, id, runtime: Mutex::new(None) }))
+        Ok(Arc::new(Self { compiler, gnu, shim, settings, id, runtime: Mutex::new(None) }))
     }
 
     /// The compiler.
@@ -74,12 +91,15 @@ impl Host {
         if let Some(object) = &*runtime {
             return Ok(Arc::clone(object));
         }
-        let kept = self.scratch.join(format!("pb_host-{}.o", Digest::of(self.id.as_bytes()).short(16)));
-        let object = match std::fs::read(&kept).ok().and_then(intact) {
+        let name = format!("pb_host-{}.o", Digest::of(self.id.as_bytes()).short(16));
+        let kept = self.settings.kept.as_ref().map(|folder| folder.join(name));
+        let object = match kept.as_ref().and_then(|kept| std::fs::read(kept).ok()).and_then(intact) {
             Some(object) => object,
             None => {
                 let object = self.compile_runtime()?;
-                self.keep(&kept, &object);
+                if let Some(kept) = kept {
+                    keep(&kept, &object);
+                }
                 object
             }
         };
@@ -87,13 +107,13 @@ impl Host {
     }
 
     fn compile_runtime(&self) -> Result<Vec<u8>, ToolchainError> {
-        let folder = folder::fresh(&self.scratch)?;
+        let folder = folder::fresh(&self.settings.scratch)?;
         for (name, text) in &self.shim {
             folder::write(folder.path(), name, text.as_bytes())?;
         }
         let mut command = process::compiler(&self.compiler, folder.path());
         command.args(RUNTIME_OPTIONS).args(["-I.", "-c", RUNTIME, "-o", "pb_host.o"]);
-        let outcome = process::run(command, LIMIT)?;
+        let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
             return Err(self.failed("host/pb_host.cpp", &outcome));
         }
@@ -101,25 +121,9 @@ impl Host {
         std::fs::read(&object).map_err(io("read", &object))
     }
 
-    /// Keeps the runtime object for the next process: digest first, then the bytes, put in place by a rename. Not being
-    /// able to is no error.
-    fn keep(&self, path: &Path, object: &[u8]) {
-        let digest = Digest::of(object).0;
-        let written = tempfile::NamedTempFile::new_in(&self.scratch).and_then(|file| {
-            std::fs::write(file.path(), [&digest, object].concat())?;
-            file.persist(path).map(|_| ()).map_err(|e| e.error)
-        });
-        if let Err(error) = written {
-            tracing::debug!(%error, path = %path.display(), "the host runtime is not kept");
-        }
-    }
-
     fn failed(&self, unit: &str, outcome: &Outcome) -> ToolchainError {
-        let log = match outcome.status.code() {
-            Some(_) => outcome.log(),
-            None => format!("{}\n{}", outcome.status, outcome.log()),
-        };
-        ToolchainError::Compile { toolchain: self.id.clone(), unit: unit.to_owned(), target: Target::Host, log }
+        let (toolchain, log) = (self.id.clone(), outcome.log());
+        ToolchainError::Compile { toolchain, unit: unit.to_owned(), target: Target::Host, log }
     }
 }
 
@@ -182,7 +186,7 @@ impl Toolchain for Host {
         check_planned_by(self, manifest)?;
         let runtime = self.runtime()?;
         let started = Instant::now();
-        let folder = folder::fresh(&self.scratch)?;
+        let folder = folder::fresh(&self.settings.scratch)?;
         for (name, text) in &self.shim {
             folder::write(folder.path(), name, text.as_bytes())?;
         }
@@ -193,7 +197,7 @@ impl Toolchain for Host {
         // Debug information names the folder; this is not part of the key, because it keeps the folder out.
         command.arg(format!("-ffile-prefix-map={}=.", folder.path().display()));
         command.args(arguments(&manifest.unit.name));
-        let outcome = process::run(command, LIMIT)?;
+        let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
             return Err(self.failed(&manifest.unit.name, &outcome));
         }
@@ -207,6 +211,21 @@ impl Toolchain for Host {
 /// What follows the options. The object must not be read as C++, so the language is reset before it.
 fn arguments(unit: &str) -> Vec<String> {
     ["-I.", "-x", "c++", unit, "-x", "none", "pb_host.o", "-lpthread", "-o", "unit.so"].map(str::to_owned).into()
+}
+
+/// Keeps the runtime object for the next process: digest first, then the bytes, put in place by a rename. Not being
+/// able to is no error.
+fn keep(path: &Path, object: &[u8]) {
+    let folder = path.parent().expect("bug: a path below a folder");
+    let digest = Digest::of(object).0;
+    let written =
+        std::fs::create_dir_all(folder).and_then(|()| tempfile::NamedTempFile::new_in(folder)).and_then(|file| {
+            std::fs::write(file.path(), [&digest, object].concat())?;
+            file.persist(path).map(|_| ()).map_err(|e| e.error)
+        });
+    if let Err(error) = written {
+        tracing::debug!(%error, path = %path.display(), "the host runtime is not kept");
+    }
 }
 
 /// A kept object whose digest holds.
@@ -303,7 +322,7 @@ mod tests {
     #[test]
     fn a_unit_becomes_a_library_that_runs() {
         let scratch = tempfile::tempdir().unwrap();
-        let host = Host::open(shim(), scratch.path().join("deep/er")).unwrap();
+        let host = Host::open(shim(), HostSettings::below(scratch.path().join("deep/er"))).unwrap();
         assert!(host.id().starts_with("host ") && host.id().split(' ').count() == 5, "{}", host.id());
         let compiled = compile(&host, Profile::Release);
         assert_eq!(compiled.log, "");
@@ -323,7 +342,10 @@ mod tests {
     fn bytes_do_not_depend_on_the_folder() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let deep = b.path().join("another/folder/with a space");
-        let (first, second) = (Host::open(shim(), a.path().into()).unwrap(), Host::open(shim(), deep).unwrap());
+        let (first, second) = (
+            Host::open(shim(), HostSettings::below(a.path().into())).unwrap(),
+            Host::open(shim(), HostSettings::below(deep)).unwrap(),
+        );
         assert_eq!(first.id(), second.id());
         for profile in [Profile::Release, Profile::Lineinfo, Profile::Debug] {
             assert!(compile(&first, profile).bytes == compile(&second, profile).bytes, "{profile}");
@@ -333,7 +355,7 @@ mod tests {
     #[test]
     fn the_runtime_is_kept_and_rebuilt_when_damaged() {
         let scratch = tempfile::tempdir().unwrap();
-        let open = || Host::open(shim(), scratch.path().into()).unwrap();
+        let open = || Host::open(shim(), HostSettings::below(scratch.path().into())).unwrap();
         let object = open().runtime().unwrap();
         let kept: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().map(|e| e.path()).collect();
         assert_eq!(kept.len(), 1, "{kept:?}");
@@ -348,15 +370,15 @@ mod tests {
         let mut other = shim();
         other.get_mut(RUNTIME).unwrap().push_str("// changed\n");
         let scratch = tempfile::tempdir().unwrap();
-        let id = |shim| Host::open(shim, scratch.path().into()).unwrap().id().to_owned();
+        let id = |shim| Host::open(shim, HostSettings::below(scratch.path().into())).unwrap().id().to_owned();
         assert_ne!(id(shim()), id(other));
-        assert!(Host::open(BTreeMap::new(), scratch.path().into()).is_err());
+        assert!(Host::open(BTreeMap::new(), HostSettings::below(scratch.path().into())).is_err());
     }
 
     #[test]
     fn errors_and_targets() {
         let scratch = tempfile::tempdir().unwrap();
-        let host = Host::open(shim(), scratch.path().into()).unwrap();
+        let host = Host::open(shim(), HostSettings::below(scratch.path().into())).unwrap();
         let bad = testing::unit("bad", "\nint f() { return nope; }\n", &[]);
         let plan = host.plan(bad, Target::Host, &Options::default(), Profile::Release);
         let error = host.compile(&plan).unwrap_err();

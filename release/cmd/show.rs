@@ -64,7 +64,7 @@ const CANDIDATES: usize = 12;
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
     config.bundles.clear();
-    let workspace = Workspace::new(config.workspace.clone());
+    let workspace = Workspace::of(&config);
     let library = Library::open(config).ok();
     let mut all: BTreeMap<String, States> = BTreeMap::new();
     read_generated(&workspace, &mut all);
