@@ -166,7 +166,11 @@ impl Library {
         }
         let _ = def;
         let mut fitting = Vec::new();
-        for target in self.store.targets(source_key) {
+        let targets = self.store.targets(source_key).unwrap_or_else(|e| {
+            decision.note(&place, None, e);
+            Default::default()
+        });
+        for target in targets {
             for found in self.store.all(source_key, target) {
                 match found {
                     Ok(artifact) => fitting.push(artifact),

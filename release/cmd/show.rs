@@ -96,7 +96,7 @@ fn read_store(workspace: &Workspace, all: &mut BTreeMap<String, States>) {
     let names = std::fs::read_dir(workspace.store()).into_iter().flatten().flatten();
     let keys: BTreeSet<Digest> = names.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     for key in keys {
-        for target in store.targets(key) {
+        for target in store.targets(key).unwrap_or_default() {
             for found in store.all(key, target) {
                 let Some(mut image) = image(found) else { continue };
                 let states = all.entry(image.metadata.uri.clone()).or_default();
@@ -115,7 +115,7 @@ fn image(found: Result<parbake::store::Artifact, StoreError>) -> Option<Image> {
             let metadata = Metadata::from_json(&std::fs::read(path.join("meta.json")).ok()?).ok()?;
             (path, metadata, Vec::new(), Some(why))
         }
-        Err(StoreError::Io { .. }) => return None,
+        Err(_) => return None,
     };
     let manifest = manifest(&folder);
     let gpu = metadata.target != Target::Host && damaged.is_none();

@@ -39,8 +39,10 @@ fn an_entry_that_cannot_be_read_is_a_miss_with_a_reason() {
         let rules = format!("open:{error}:100 list:{error}:100");
         let faulty = || site.worker("load 0").faults(&site.store().join("v1"), &rules);
         let done = faulty().set("PARBAKE_JIT", "off").run();
-        done.failed("PB-2002", &["cannot read", "meta.json"]);
+        done.failed("PB-2002", &["cannot list", "store/v1"]);
         assert!(done.answers[0].report.to_lowercase().contains(&text.to_lowercase()), "{}", done.answers[0].report);
+        let listed = site.worker("load 0").faults(&site.store().join("v1"), &format!("open:{error}:100"));
+        listed.set("PARBAKE_JIT", "off").run().failed("PB-2002", &["cannot read", "meta.json"]);
         // With a compiler it is made anew, and what is there stays.
         assert_eq!(faulty().run().from(), ["jit"]);
         unharmed(&site);
@@ -70,9 +72,11 @@ fn a_publication_that_fails_leaves_nothing_and_the_kernel_in_memory() {
         let done = site.worker("load 0,1,0").faults(&site.store().join(below), rule).run();
         assert_eq!(done.from(), ["jit", "jit", "registry"], "{rule}");
         said(&done, rule, parts);
-        assert_eq!((site.leftovers(), site.entries().len()), (vec![], 0), "{rule}");
+        // One that struck once let the second kernel through.
+        let published = usize::from(rule.contains('#'));
+        assert_eq!((site.leftovers(), site.entries().len()), (vec![], published), "{rule}");
         // The fault is over.
-        assert_eq!(site.run("load 0,1").from(), ["jit", "jit"], "{rule}");
+        assert_eq!(site.run("load 0").from(), ["jit"], "{rule}");
     }
 }
 
