@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::Op;
-use parbake_model::settings::{self, Config, nearest};
+use parbake_model::settings::{Config, nearest};
 use parbake_model::source::{KernelTree, OpSources, binding_digest, params_digest};
 use parbake_model::{Digest, Target, space};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -71,12 +71,10 @@ impl Library {
     /// Op definitions that are wrong, or a bundle of the settings that cannot be used. An installed one that cannot is
     /// a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
-        for root in [&config.workspace, &config.toolchains] {
-            // A folder below the temporary one can be laid there by anybody; what is read from it is run.
-            let fallback = config.fallback.as_ref().filter(|f| root.starts_with(f) && f.exists());
-            if let Some(fallback) = fallback.filter(|f| !settings::owned_privately(f)) {
-                return Err(Error::NotPrivate { path: fallback.clone() });
-            }
+        let workspace = Workspace::of(&config);
+        for part in [workspace.store(), workspace.generated()] {
+            // Bundles still serve, so this is no error; a look-up that needs the folder names it.
+            let _ = workspace.trusted(&part).inspect_err(Workspace::say_distrust);
         }
         let tree = match &config.kernels {
             Some(folder) => Some(KernelTree::folder(folder.clone())),
@@ -84,7 +82,6 @@ impl Library {
         };
         let ops = read_ops(config.kernels.as_deref(), tree.as_ref())?;
         let bundles = Bundles::open(&config)?;
-        let workspace = Workspace::new(config.workspace.clone());
         Ok(Self {
             tree,
             store: Store::new(workspace.clone()),

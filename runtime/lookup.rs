@@ -141,6 +141,10 @@ impl Library {
             decision.miss(place, None, Miss::SwitchedOff, "switched off by PARBAKE_CACHE");
             return None;
         }
+        if let Err(untrusted) = self.workspace.trusted(&self.workspace.store()) {
+            decision.miss(place, None, Miss::Untrusted, untrusted);
+            return None;
+        }
         #[cfg(feature = "jit")]
         if self.config.jit
             && let Ok(toolchain) = self.jit.toolchain(self, goal.target(), goal.driver(), None)
@@ -166,7 +170,11 @@ impl Library {
         }
         let _ = def;
         let mut fitting = Vec::new();
-        for target in self.store.targets(source_key) {
+        let targets = self.store.targets(source_key).unwrap_or_else(|e| {
+            decision.miss(&place, None, damage(&e), e);
+            Default::default()
+        });
+        for target in targets {
             for found in self.store.all(source_key, target) {
                 match found {
                     Ok(artifact) if !self.config.profile.is_served_by(artifact.metadata.profile) => {
@@ -210,7 +218,8 @@ impl Library {
 
 fn damage(error: &StoreError) -> Miss {
     match error {
-        StoreError::Io { .. } => Miss::Unreadable,
         StoreError::Damaged { .. } => Miss::Integrity,
+        StoreError::Untrusted(_) => Miss::Untrusted,
+        _ => Miss::Unreadable,
     }
 }

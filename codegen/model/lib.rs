@@ -15,11 +15,14 @@ pub mod identity;
 pub mod lock;
 pub mod metadata;
 pub mod op;
+pub mod owner;
 pub mod report;
 pub mod settings;
+pub mod shared_object;
 pub mod source;
 pub mod space;
 pub mod target;
+pub mod trust;
 pub mod verdict;
 
 pub use digest::{Digest, Key, KeyFields};

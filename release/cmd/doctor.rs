@@ -7,7 +7,8 @@ use parbake::driver::{self, Driver, NoDevice};
 use parbake::{Goal, Library};
 use parbake_codegen::toolchain::{NotFound, Search, Toolchain, find_nvfatbin, find_nvrtc};
 use parbake_model::report::{Class, Report};
-use parbake_model::settings::{Config, SETTINGS, owned_privately};
+use parbake_model::settings::{Config, SETTINGS};
+use parbake_model::trust;
 use parbake_model::{Target, Toolkit, VERSION};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -112,7 +113,7 @@ fn diagnose(config: &Config) -> Diagnosis {
     };
     findings.extend([host, nvrtc, nvfatbin, kernels]);
     findings.extend(bundles);
-    findings.push(workspace(&config.workspace));
+    findings.push(workspace(&config.workspace, config.workspace_shared));
     findings.push(folder("toolchains", &config.toolchains, "parbake toolchain install 12.9"));
     findings.extend(settings(config));
     Diagnosis { version: VERSION, findings, works }
@@ -284,7 +285,7 @@ fn free(path: &Path) -> Option<u64> {
 /// Below this, compiling may fail half-way.
 const ENOUGH: u64 = 256 << 20;
 
-fn workspace(path: &Path) -> Finding {
+fn workspace(path: &Path, shared: bool) -> Finding {
     let shown = path.display();
     if let Err(error) = writable(path) {
         let what = format!("{shown}: cannot be written ({error}); compiled kernels stay in memory");
@@ -299,8 +300,8 @@ fn workspace(path: &Path) -> Finding {
     if !path.exists() {
         return Finding::new("workspace", Level::Ok, format!("{shown}: made when something must be written{space}"));
     }
-    if !owned_privately(path) {
-        let what = format!("{shown}: others can write it, or it is not yours{space}");
+    if let Err(untrusted) = trust::check(path, shared) {
+        let what = format!("{untrusted}{space}");
         return Finding::new("workspace", Level::Warn, what).help(format!("chmod go-w {shown}"));
     }
     Finding::new("workspace", Level::Ok, format!("{shown}: yours, writable{space}"))

@@ -64,7 +64,7 @@ const CANDIDATES: usize = 12;
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
     config = config.without_bundles();
-    let workspace = Workspace::new(config.workspace.clone());
+    let workspace = Workspace::of(&config);
     let library = Library::open(config).ok();
     let mut all: BTreeMap<String, States> = BTreeMap::new();
     read_generated(&workspace, &mut all);
@@ -96,7 +96,7 @@ fn read_store(workspace: &Workspace, all: &mut BTreeMap<String, States>) {
     let names = std::fs::read_dir(workspace.store()).into_iter().flatten().flatten();
     let keys: BTreeSet<Digest> = names.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     for key in keys {
-        for target in store.targets(key) {
+        for target in store.targets(key).unwrap_or_default() {
             for found in store.all(key, target) {
                 let Some(mut image) = image(found) else { continue };
                 let states = all.entry(image.metadata.uri.clone()).or_default();
@@ -115,7 +115,7 @@ fn image(found: Result<parbake::store::Artifact, StoreError>) -> Option<Image> {
             let metadata = Metadata::from_json(&std::fs::read(path.join("meta.json")).ok()?).ok()?;
             (path, metadata, Vec::new(), Some(why))
         }
-        Err(StoreError::Io { .. }) => return None,
+        Err(_) => return None,
     };
     let manifest = manifest(&folder);
     let gpu = metadata.target != Target::Host && damaged.is_none();
