@@ -6,4 +6,5 @@ mod edits;
 mod errors;
 mod help;
 mod machine;
+mod signatures;
 mod workspace;
