@@ -20,8 +20,9 @@ fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
     let only = Only::from([("dtype".to_owned(), vec!["bf16".to_owned()])]);
     let mut plan = bake::plan(library.ops().map(|(_, op)| op), "rmsnorm", &only, &targets).unwrap();
     // Made in another order by each number of threads.
-    let half = plan.jobs.len() / 2;
-    plan.jobs.rotate_left(threads % plan.jobs.len());
+    let count = plan.jobs.len();
+    let half = count / 2;
+    plan.jobs.rotate_left(threads % count);
     plan.jobs[half..].reverse();
     let mut toolchains = BTreeMap::new();
     for target in &targets {

@@ -59,6 +59,9 @@ enum What {
         /// Repetitions, at least 20
         #[arg(long, default_value_t = 41)]
         n: usize,
+        /// Holds this bundle open and prints what each time costs in memory: what the command runs in a process of its own
+        #[arg(long, hide = true, value_name = "FILE")]
+        hold: Option<std::path::PathBuf>,
     },
 }
 
@@ -83,7 +86,12 @@ struct Rows {
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let rows = match args.what {
         What::Bake { n, no_nvcc, bundle } => bake(n.max(3), no_nvcc, bundle, &config, out)?,
-        What::Open { images, n } => open::run(images as usize, n)?,
+        What::Open { n, hold: Some(bundle), .. } => {
+            let grown = open::hold(&bundle, n)?;
+            out.show(&grown, || format!("{grown:?}"));
+            return Ok(());
+        }
+        What::Open { images, n, hold: None } => open::run(images as usize, n)?,
     };
     let machine = format!("{} processors, {}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
     let rows = Rows { machine, rows };
