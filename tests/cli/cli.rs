@@ -7,4 +7,5 @@ mod errors;
 mod help;
 mod machine;
 mod prepare;
+mod signatures;
 mod workspace;
