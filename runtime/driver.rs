@@ -14,6 +14,7 @@ use cudarc::driver::sys;
 use once_cell::sync::Lazy;
 use parbake_model::Toolkit;
 use parbake_model::target::Arch;
+use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 pub(crate) type Handle = *mut c_void;
@@ -191,7 +192,10 @@ fn probe() -> Driver {
     for name in NAMES {
         // SAFETY: the driver's own library; its initialisers are what every CUDA program runs.
         match unsafe { libloading::Library::new(name) } {
-            Err(e) => searched.push(e.to_string()),
+            // The loader's own words are the source of what the crate says.
+            Err(e) => {
+                searched.push(format!("{name}: {}", e.source().map_or_else(|| e.to_string(), ToString::to_string)))
+            }
             Ok(library) => {
                 let table = Table::load(&library);
                 // Never unloaded: the table points into it, and the driver does not survive it.
