@@ -161,8 +161,11 @@ def served(got, place):
     return got.get("from") == place and (got.get("ok") is True or A.fake)
 
 
-def caught(got, code, codes):
-    return not got.get("from") and code in codes
+def caught(got, code, what, says=""):
+    """Refused before the driver, with the code for an image that is not what it is said to be."""
+    why = (got.get("errors") or [{}])[0].get("error", "")
+    ok = not got.get("from") and code == "PB-2119" and says in why
+    verdict(ok, f"{what:<52} {code} {why.partition('said to be: ')[2][:90] if ok else got}")
 
 
 # ---- 2. images with right hashes ------------------------------------------------------------------------------------
@@ -205,8 +208,8 @@ def forged_store(tmp):
         place.write_bytes(image)
         place.with_name("meta.json").write_text(new)
         for jit in (False, True):
-            got, code, done = run(forged, jit=jit)
-            verdict(caught(got, code, {"PB-2119"}), f"store entry {name}, JIT {'on' if jit else 'off'}: {code} {'' if code else done.stderr[:300]}{got or ''}")
+            got, code, _ = run(forged, jit=jit)
+            caught(got, code, f"store entry {name}, JIT {'on' if jit else 'off'}")
     got, _, _ = run(work)
     verdict(served(got, "store"), "the right entry still serves")
 
@@ -260,7 +263,17 @@ def forged_bundles(tmp):
         verdict(False, f"images of {made[0].name}: {done.stderr[:300]}")
         return
     toolkit = made[0].stem
-    right = (images / rows[0]["file"]).read_bytes()
+    got, _, _ = run(tmp / "none", bundle=made[0])
+    right = next(((images / row["file"]).read_bytes() for row in rows if row["uri"] == got.get("uri")), None)
+    if right is None:
+        skip(f"a driver that takes {made[0].name}")
+        return
+    # Every place holds the image of the spec that is asked for. That it is served shows that the forger gets sizes and
+    # hashes right, and that only the image decides below.
+    path = tmp / "forged.pbk"
+    path.write_bytes(forge(made[0], right))
+    got, code, _ = run(tmp / "none", bundle=path)
+    verdict(served(got, "bundle"), f"the right image in a forged bundle is served: {code or got.get('from')}")
     relabelled = bytearray(right)
     struct.pack_into("<I", relabelled, 16 + 28, 80)
     cases = {
@@ -277,32 +290,24 @@ def forged_bundles(tmp):
         "random": noise(len(right)),
         "one byte long": b"\x50",
     }
-    control = tmp / "control.pbk"
-    # Every place holds the image of one spec: that spec runs, which shows that the forger gets everything else right.
-    control.write_bytes(forge(made[0], right))
-    done = parbake(["verify", str(control)], tmp / "none")
-    verdict("PB-13" not in done.stdout or "source" in done.stdout, f"the forger's hashes are right: {done.stdout.strip()[:160]}")
     for name, image in cases.items():
-        path = tmp / "forged.pbk"
         path.write_bytes(forge(made[0], image))
-        got, code, done = run(tmp / "none", bundle=path)
-        ok = caught(got, code, {"PB-2119"}) and not (tmp / "none").exists()
-        verdict(ok, f"bundle with an image {name}: {code} {'' if code else done.stderr[:300]}{got or ''}")
-    path = tmp / "empty-image.pbk"
+        got, code, _ = run(tmp / "none", bundle=path)
+        caught(got, code, f"bundle with an image {name}")
     path.write_bytes(forge(made[0], b""))
     got, code, _ = run(tmp / "none", bundle=path)
-    verdict(not got.get("from") and code is not None, f"bundle with an image of no bytes: {code}")
+    verdict(not got.get("from") and code and code.startswith("PB-13"), f"bundle with an image of no bytes: {code}")
     # A label that states another toolkit would change the verdict on the driver.
     lie = bytearray(forge(made[0], right))
-    count = struct.unpack_from("<I", lie, 24)[0]
-    for i in range(count):
+    for i in range(struct.unpack_from("<I", lie, 24)[0]):
         struct.pack_into("<I", lie, HEADER + i * ENTRY + 36, 12 << 16 | 1)
     index_size = struct.unpack_from("<Q", lie, 40)[0]
     lie[48:80] = hashlib.sha256(lie[HEADER:HEADER + index_size]).digest()
     lie[224:256] = hashlib.sha256(lie[:224]).digest()
     path.write_bytes(lie)
-    got, code, done = run(tmp / "none", bundle=path)
-    verdict(caught(got, code, {"PB-2119"}), f"bundle that states another toolkit: {code} {got or ''}")
+    got, code, _ = run(tmp / "none", bundle=path)
+    caught(got, code, "bundle that states another toolkit", f"compiled by CUDA {toolkit}")
+    verdict(not (tmp / "none").exists(), "with JIT off nothing was written")
 
 
 # ---- 3. toolkits ----------------------------------------------------------------------------------------------------
@@ -320,8 +325,8 @@ def toolkits(tmp, driver):
         else:
             fits, why = major <= driver.version[0], f"driver of CUDA {driver.version[0]}"
         if fits:
-            error = got.get("max_rel_err")
-            verdict(served(got, "bundle") and got.get("target") == "sm_90a", f"bundle by {toolkit} ({why}): from {got.get('from')}, {got.get('target')}, largest relative error {error} {done.stderr[:300]}")
+            ok = served(got, "bundle") and got.get("target") == "sm_90a"
+            verdict(ok, f"bundle by {toolkit} ({why}): from {got.get('from')}, {got.get('target')}, largest relative error {got.get('max_rel_err')} {'' if ok else done.stderr[:300]}")
         else:
             said = f"compiled by CUDA {toolkit}" in done.stderr or "9.0 exactly" in done.stderr
             verdict(not got.get("from") and code == "PB-2002" and said, f"bundle by {toolkit} ({why}) is refused: {code}")
@@ -353,7 +358,10 @@ def main():
     A.parbake, A.baked = A.parbake.resolve(), A.baked.resolve()
     os.environ.setdefault("PARBAKE_KERNELS", str(ROOT / "kernels"))
     driver = Driver()
-    facts(driver)
+    if driver.capability == (9, 0):
+        facts(driver)
+    else:
+        skip("a device of 9.0 for the facts")
     with tempfile.TemporaryDirectory() as folder:
         tmp = pathlib.Path(folder)
         toolkits(tmp, driver)
