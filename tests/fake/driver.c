@@ -388,7 +388,8 @@ API int cuStreamIsCapturing(void *stream, int *status) {
 
 API int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     CHECK(-1);
-    int result = !current ? INVALID_CONTEXT : forbidden() ? CAPTURE_UNSUPPORTED : bytes > current->memory ? OUT_OF_MEMORY : SUCCESS;
+    int result = !current ? INVALID_CONTEXT : forbidden() ? CAPTURE_UNSUPPORTED : SUCCESS;
+    if (!result && bytes > current->memory) result = OUT_OF_MEMORY;
     void *memory = NULL;
     if (!result && posix_memalign(&memory, 256, bytes)) result = OUT_OF_MEMORY;
     *address = (uint64_t)(uintptr_t)memory;

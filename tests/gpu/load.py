@@ -326,7 +326,8 @@ def toolkits(tmp, driver):
             fits, why = major <= driver.version[0], f"driver of CUDA {driver.version[0]}"
         if fits:
             ok = served(got, "bundle") and got.get("target") == "sm_90a"
-            verdict(ok, f"bundle by {toolkit} ({why}): from {got.get('from')}, {got.get('target')}, largest relative error {got.get('max_rel_err')} {'' if ok else done.stderr[:300]}")
+            verdict(ok, f"bundle by {toolkit} ({why}): from {got.get('from')}, {got.get('target')}, largest relative error "
+                        f"{got.get('max_rel_err')} {'' if ok else done.stderr[:300]}")
         else:
             said = f"compiled by CUDA {toolkit}" in done.stderr or "9.0 exactly" in done.stderr
             verdict(not got.get("from") and code == "PB-2002" and said, f"bundle by {toolkit} ({why}) is refused: {code}")
@@ -337,7 +338,8 @@ def own_process():
         skip("the program of `cargo test -p parbake --test device --no-run` (--tests)")
         return
     env = dict(os.environ, PARBAKE_KERNELS=str(ROOT / "kernels"))
-    done = subprocess.run([str(A.tests), "--nocapture", "--test-threads=1"], env=env, capture_output=True, text=True, timeout=500)
+    args = [str(A.tests), "--nocapture", "--test-threads=1"]
+    done = subprocess.run(args, env=env, capture_output=True, text=True, timeout=500)
     said = done.stdout + done.stderr
     print("\n".join("    " + line for line in said.splitlines() if line.strip())[-6000:])
     result = re.search(r"test result: (\w+)\. (\d+) passed; (\d+) failed", said)
