@@ -59,6 +59,19 @@ fn when_a_holder_is_killed_the_next_proceeds_within_a_second() {
     end(orphan);
 }
 
+/// Verifies every published entry; gives how many there are.
+fn verify(site: &Site) -> usize {
+    let store = parbake::store::Store::new(parbake::workspace::Workspace::new(site.workspace.clone()));
+    let entries = site.entries();
+    for entry in &entries {
+        let mut names = entry.iter().rev().map(|name| name.to_str().unwrap());
+        let [build, target, source] = [(); 3].map(|()| names.next().unwrap());
+        let found = store.get(source.parse().unwrap(), target.parse().unwrap(), build.parse().unwrap());
+        assert!(matches!(found, Ok(Some(_))), "{}: {found:?}", entry.display());
+    }
+    entries.len()
+}
+
 #[test]
 fn a_storm_of_kills_leaves_good_entries_and_leftovers_that_are_collected_by_age() {
     let site = Site::new();
@@ -71,20 +84,34 @@ fn a_storm_of_kills_leaves_good_entries_and_leftovers_that_are_collected_by_age(
         random ^= random << 17;
         (random >> 20) % below
     };
+    // Workers say when they are about to look a kernel up; nobody holds them back.
+    let line = site.path("line");
+    std::fs::create_dir(&line).unwrap();
+    std::fs::write(line.join("go"), "").unwrap();
     let mut running = Vec::new();
-    let mut killed = 0;
+    let (mut killed, mut verified) = (0, 0);
     while killed < kills {
         while running.len() < 6 {
-            let keys: Vec<String> = (0..3).map(|_| next(12).to_string()).collect();
-            running.push(site.worker(&format!("load {}", keys.join(","))).spawn());
+            let keys: Vec<String> = (0..4).map(|_| next(12).to_string()).collect();
+            let worker = site.worker(&format!("load {}", keys.join(","))).set("PARBAKE_TEST_START", &line);
+            running.push(worker.set("FAKE_MODE", "slow").set("FAKE_SECONDS", "0.02").spawn());
         }
-        std::thread::sleep(Duration::from_millis(10 + next(60)));
-        let mut victim = running.remove(next(6) as usize);
+        let mut victim = running.remove(next(3) as usize);
+        let ready = line.join(format!("ready-{}", victim.id()));
+        wait("a worker to be ready", || ready.exists());
+        std::thread::sleep(Duration::from_millis(next(80)));
         victim.kill();
         killed += 1;
+        // Whatever was published by now is good. Then it goes, so that there is always something to compile.
+        if killed % 20 == 0 {
+            let old = site.path(&format!("old-{killed}"));
+            verified += verify(&site);
+            let _ = std::fs::rename(site.store().join("v1"), old);
+        }
     }
     running.into_iter().for_each(|r| drop(r.end()));
     let begun = site.compiles().len();
+    verified += verify(&site);
 
     // Every key loads without a compiler or is simply not there: nothing is damaged.
     let keys = (0..12).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
@@ -103,13 +130,15 @@ fn a_storm_of_kills_leaves_good_entries_and_leftovers_that_are_collected_by_age(
     let workspace = parbake::workspace::Workspace::new(site.workspace.clone());
     let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
     let top = |part: &str| std::fs::read_dir(site.workspace.join(part)).into_iter().flatten().flatten();
-    let left: Vec<_> = top("store/stage").chain(top("tmp")).filter(|e| e.file_name() != "collected").collect();
+    let sources = top("gen").filter(|e| e.file_name().to_str().unwrap().starts_with("stage-"));
+    let left = top("store/stage").chain(top("tmp")).filter(|e| e.file_name() != "collected").chain(sources);
+    let left: Vec<_> = left.collect();
     let day = Duration::from_secs(24 * 3600);
     assert_eq!(workspace.collect_leftovers(day).count, 0, "what is young stays");
     for entry in &left {
         File::open(entry.path()).unwrap().set_modified(old).unwrap();
     }
-    println!("{killed} kills, {begun} compilations begun, {there} entries, {} leftovers", left.len());
+    println!("{killed} kills, {begun} compilations begun, {verified} entries verified, {} leftovers", left.len());
     // Compilers that lost their parent may still hold nothing, so all goes.
     assert_eq!(workspace.collect_leftovers(day).count, left.len());
     assert_eq!(site.leftovers(), Vec::<String>::new());
