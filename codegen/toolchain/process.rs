@@ -113,9 +113,9 @@ impl ProcessError {
         match self {
             Self::Start { .. } | Self::Wait { .. } => "PB-1513",
             Self::TimedOut { .. } => "PB-1514",
-            Self::OutOfMemory { .. } => "PB-1530",
-            Self::Died { .. } => "PB-1531",
-            Self::NoRoom { .. } => "PB-1532",
+            Self::OutOfMemory { .. } => "PB-1525",
+            Self::Died { .. } => "PB-1526",
+            Self::NoRoom { .. } => "PB-1527",
         }
     }
 
@@ -437,7 +437,7 @@ mod tests {
         assert!(compile(shell(&script("exit 0")), Duration::from_secs(20)).unwrap().status.success());
         assert_eq!(std::fs::read_to_string(folder.path().join("tries")).unwrap().lines().count(), 2);
         let error = compile(shell("echo said >&2; kill -9 $$"), Duration::from_secs(20)).unwrap_err();
-        assert_eq!(error.code(), "PB-1530");
+        assert_eq!(error.code(), "PB-1525");
         assert!(error.to_string().contains("said"), "{error}");
     }
 
