@@ -41,6 +41,7 @@ enum Command {
     Bench(cmd::bench::Args),
     Toolchain(cmd::toolchain::Args),
     Doctor(cmd::doctor::Args),
+    Explain(cmd::explain::Args),
     Config(cmd::config::Args),
 }
 
@@ -74,6 +75,7 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Bench(args) => cmd::bench::run(args, config, out),
         Command::Toolchain(args) => cmd::toolchain::run(args, config, out),
         Command::Doctor(args) => cmd::doctor::run(args, config, out),
+        Command::Explain(args) => cmd::explain::run(&args, out),
         Command::Config(args) => cmd::config::run(args, config, out),
     }
 }

@@ -68,7 +68,7 @@ impl Table {
 }
 
 /// Breaks a text that starts at a column into lines that start there too.
-fn wrap(cell: &str, start: usize) -> String {
+pub(crate) fn wrap(cell: &str, start: usize) -> String {
     let room = WIDTH.saturating_sub(start).max(40);
     let mut text = String::new();
     for (i, line) in cell.lines().enumerate() {

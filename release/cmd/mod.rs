@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod expand;
+pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod ops;
 pub(crate) mod run;
