@@ -8,7 +8,7 @@ use parbake_model::identity::{self, Profile, Spec};
 use parbake_model::metadata::{self, Metadata};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
-use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION, cubin};
+use parbake_model::{Digest, Key, LAUNCH_ABI, Target, VERSION, cubin};
 
 /// The bytes of an artifact and what they are.
 #[derive(Clone, Debug)]
@@ -21,9 +21,9 @@ pub struct Made {
 
 /// The key of the build that a toolchain would make. Nothing is rendered for it.
 #[must_use]
-pub fn build_key(toolchain: &dyn Toolchain, op: &Op, source_key: Digest, target: Target) -> Digest {
-    let options = toolchain.spell(target, &op.options, Profile::Release);
-    identity::build_key(source_key, target, toolchain.id(), &options, Profile::Release).digest
+pub fn build_key(toolchain: &dyn Toolchain, op: &Op, source_key: Digest, target: Target, profile: Profile) -> Key {
+    let options = toolchain.spell(target, &op.options, profile);
+    identity::build_key(source_key, target, toolchain.id(), &options, profile)
 }
 
 /// What a toolchain would be given.
@@ -35,11 +35,12 @@ pub fn plan(
     spec: &Spec,
     target: Target,
     toolchain: &dyn Toolchain,
+    profile: Profile,
 ) -> Result<CompileManifest, RenderError> {
     let text = render::unit(entry, spec, &layout::committed())?;
     let closure = entry.sources.closure.clone();
     let unit = Unit { name: format!("{}.cu", spec.uri), text, entry: spec.entry(), closure };
-    Ok(toolchain.plan(unit, target, &entry.op.options, Profile::Release))
+    Ok(toolchain.plan(unit, target, &entry.op.options, profile))
 }
 
 /// Compiles, and judges what came out: exit status 0 is not proof of output.

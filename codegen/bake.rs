@@ -4,7 +4,7 @@ use crate::artifact::{self, Made};
 use crate::registry::{self, Entry, Registry};
 use crate::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin, find_nvrtc};
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, LEVEL, Skipped, SpecDetails};
-use parbake_model::identity::Spec;
+use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -289,10 +289,10 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
             target => find_nvrtc(&search(target)).map_err(|e| e.report())?,
         };
         let source_key = job.spec.source_key(&entry.op, entry.sources.digest).digest;
-        let key = artifact::build_key(&*toolchain, &entry.op, source_key, job.target);
-        let manifest = artifact::plan(entry, &job.spec, job.target, &*toolchain)
+        let key = artifact::build_key(&*toolchain, &entry.op, source_key, job.target, Profile::Release);
+        let manifest = artifact::plan(entry, &job.spec, job.target, &*toolchain, Profile::Release)
             .map_err(|e| Report::new(e.code(), Class::Failed, e.to_string()))?;
-        artifact::compile(&job.spec, &manifest, &*toolchain, source_key, key)
+        artifact::compile(&job.spec, &manifest, &*toolchain, source_key, key.digest)
     };
     let made = run(&plan, request.config.jobs, &make, &|_, _| {})
         .map_err(|reports| reports.into_iter().next().expect("bug: failed without a report"))?;

@@ -67,32 +67,15 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Reads every op under a kernel folder.
+    /// Reads every op under a kernel folder, with its sources.
     ///
     /// # Errors
     /// All definitions that are wrong, or the first source that cannot be read.
     pub fn read(folder: &Path) -> Result<Self, RegistryError> {
-        let tree = KernelTree::Folder(folder.to_owned());
-        let mut ops = Vec::new();
-        let mut bad = Vec::new();
-        for file in definitions(folder)? {
-            match definition::parse(&file, &tree.read(&file)?) {
-                Ok(op) => ops.push(op),
-                Err(e) => bad.push(e),
-            }
-        }
-        if !bad.is_empty() {
-            return Err(RegistryError::Definitions(bad));
-        }
-        ops.sort_by_key(Op::path);
-        let mut by_name: Vec<_> = ops.iter().collect();
-        by_name.sort_by_key(|op| &op.name);
-        if let Some(w) = by_name.windows(2).find(|w| w[0].name == w[1].name) {
-            let (first, second) = (w[0].family.clone(), w[1].family.clone());
-            return Err(RegistryError::Twice { name: w[0].name.clone(), first, second });
-        }
+        let tree = KernelTree::folder(folder.to_owned());
         let entry = |op| Ok(Entry { sources: OpSources::read(&tree, &op)?, op });
-        Ok(Self { entries: ops.into_iter().map(entry).collect::<Result<_, SourceError>>()?, tree })
+        let entries = definitions(folder, &tree)?.into_iter().map(entry).collect::<Result<_, SourceError>>()?;
+        Ok(Self { tree, entries })
     }
 
     /// The op of that name, or of that `family/name`.
@@ -102,8 +85,34 @@ impl Registry {
     }
 }
 
+/// The definition of every op under a kernel folder, sorted by family and name. Of other sources nothing is read.
+///
+/// # Errors
+/// All definitions that are wrong.
+pub fn definitions(folder: &Path, tree: &KernelTree) -> Result<Vec<Op>, RegistryError> {
+    let mut ops = Vec::new();
+    let mut bad = Vec::new();
+    for file in files(folder)? {
+        match definition::parse(&file, tree.read(&file)?.text()) {
+            Ok(op) => ops.push(op),
+            Err(e) => bad.push(e),
+        }
+    }
+    if !bad.is_empty() {
+        return Err(RegistryError::Definitions(bad));
+    }
+    ops.sort_by_key(Op::path);
+    let mut by_name: Vec<_> = ops.iter().collect();
+    by_name.sort_by_key(|op| &op.name);
+    if let Some(w) = by_name.windows(2).find(|w| w[0].name == w[1].name) {
+        let (first, second) = (w[0].family.clone(), w[1].family.clone());
+        return Err(RegistryError::Twice { name: w[0].name.clone(), first, second });
+    }
+    Ok(ops)
+}
+
 /// Paths of all `op.toml`, two folders down, sorted.
-fn definitions(folder: &Path) -> Result<Vec<String>, RegistryError> {
+fn files(folder: &Path) -> Result<Vec<String>, RegistryError> {
     let list = |path: &Path| -> Result<Vec<String>, RegistryError> {
         let refuse = |source| RegistryError::List { path: path.display().to_string(), source };
         let names = std::fs::read_dir(path).map_err(refuse)?.filter_map(Result::ok).filter(|e| e.path().is_dir());

@@ -10,7 +10,7 @@ mod files {
 /// The kernel sources inside the library.
 pub(crate) fn sources() -> Option<KernelTree> {
     #[cfg(feature = "embed-sources")]
-    return Some(KernelTree::Embedded(files::SOURCES));
+    return Some(KernelTree::embedded(files::SOURCES));
     #[cfg(not(feature = "embed-sources"))]
     None
 }

@@ -9,7 +9,7 @@ use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::registry::Entry;
 use parbake_codegen::render::RenderError;
 use parbake_codegen::toolchain::{CompileManifest, Host, Search, Toolchain, find_nvrtc};
-use parbake_model::identity::Spec;
+use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
 use parbake_model::source::HOST;
 use parbake_model::{Digest, Target, Toolkit};
@@ -69,12 +69,11 @@ fn host(library: &Library) -> Result<Shared, Report> {
     for name in ["pb_host.h", "pb_host.cpp"] {
         let path = format!("{HOST}{name}");
         let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
-        shim.insert(path, text.into_owned());
+        shim.insert(path, text.text().to_owned());
     }
     // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
-    let shared = library.config.toolchains.join("host");
-    let writable = std::fs::create_dir_all(&shared).is_ok() && tempfile::tempfile_in(&shared).is_ok();
-    let host = Host::open(shim, if writable { shared } else { library.workspace.host() }).map_err(|e| e.report())?;
+    let folders = vec![library.config.toolchains.join("host"), library.workspace.host()];
+    let host = Host::open(shim, folders).map_err(|e| e.report())?;
     Ok(host)
 }
 
@@ -98,10 +97,11 @@ impl Library {
         spec: &Spec,
         target: Target,
         toolchain: &dyn Toolchain,
+        profile: Profile,
     ) -> Result<(Artifact, Origin), Error> {
         let def = self.definition(op);
         let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
-        let key = artifact::build_key(toolchain, def, source_key, target);
+        let key = artifact::build_key(toolchain, def, source_key, target, profile).digest;
         let look_up = || {
             let found = if self.config.cache { self.store.get(source_key, target, key) } else { Ok(None) };
             if let Err(StoreError::Damaged { .. }) = &found {
@@ -117,7 +117,7 @@ impl Library {
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }
-        let manifest = self.plan(op, spec, target, toolchain)?;
+        let manifest = self.plan(op, spec, target, toolchain, profile)?;
         self.write_generated(spec, source_key, &manifest);
         let refuse = |report: Report| Error::Compile {
             uri: spec.uri.clone(),
@@ -146,10 +146,11 @@ impl Library {
         spec: &Spec,
         target: Target,
         toolchain: &dyn Toolchain,
+        profile: Profile,
     ) -> Result<CompileManifest, Error> {
         let entry = Entry { op: self.definition(op).clone(), sources: self.sources(op)?.clone() };
         let wrong = |e: RenderError| Error::Definitions { code: e.code(), message: e.to_string() };
-        artifact::plan(&entry, spec, target, toolchain).map_err(wrong)
+        artifact::plan(&entry, spec, target, toolchain, profile).map_err(wrong)
     }
 
     /// Leaves the rendered unit and its headers where a person finds them. Not being able to is no error.

@@ -34,10 +34,18 @@ pub struct SpecId {
 }
 
 pub(crate) struct LoadedOp {
-    pub(crate) op: Op,
-    binding: Option<&'static Binding>,
-    committed: Option<Digest>,
+    op: Op,
+    /// The digests in the manifest of the op of that name, if this program was built with one.
+    committed: Option<Committed>,
+    /// Whether the launcher in this program belongs to the sources in use.
+    fresh: OnceCell<bool>,
     sources: OnceCell<OpSources>,
+}
+
+#[derive(Clone, Copy)]
+struct Committed {
+    sources: Digest,
+    binding: Digest,
 }
 
 /// All ops, and the kernels loaded so far.
@@ -69,10 +77,10 @@ impl Library {
             }
         }
         let tree = match &config.kernels {
-            Some(folder) => Some(KernelTree::Folder(folder.clone())),
+            Some(folder) => Some(KernelTree::folder(folder.clone())),
             None => crate::embedded::sources(),
         };
-        let ops = read_ops(config.kernels.as_deref())?;
+        let ops = read_ops(config.kernels.as_deref(), tree.as_ref())?;
         let mut bundles = config.bundles.iter().map(|path| OpenBundle::open(path)).collect::<Result<Vec<_>, _>>()?;
         if let Some(bytes) = crate::embedded::bundle() {
             bundles.push(OpenBundle::embedded(bytes)?);
@@ -144,8 +152,17 @@ impl Library {
     /// If the op was added or changed after this program was built: a launcher never runs a kernel of other sources.
     pub fn binding(&self, op: OpId) -> Result<&'static Binding, Error> {
         let loaded = &self.ops[usize::from(op.0)];
+        // The launcher that was built in fills the struct of the sources that it was built from, and no other.
+        let fresh = || match (&self.config.kernels, &self.tree, loaded.committed) {
+            (None, ..) => true,
+            (Some(_), Some(tree), Some(built)) => binding_digest(tree, &loaded.op).is_ok_and(|b| b == built.binding),
+            _ => false,
+        };
+        let binding = crate::modules::BINDINGS.iter().find(|b| b.op == loaded.op.name);
         let folder = || self.config.kernels.clone().unwrap_or_default();
-        loaded.binding.ok_or_else(|| Error::OtherLauncher { op: loaded.op.name.clone(), folder: folder() })
+        binding
+            .filter(|_| *loaded.fresh.get_or_init(fresh))
+            .ok_or_else(|| Error::OtherLauncher { op: loaded.op.name.clone(), folder: folder() })
     }
 
     /// The op of that name, or of that `family/name`.
@@ -251,7 +268,7 @@ impl Library {
     pub fn sources_digest(&self, op: OpId) -> Result<Digest, Error> {
         let loaded = &self.ops[usize::from(op.0)];
         match (&self.config.kernels, loaded.committed) {
-            (None, Some(committed)) => Ok(committed),
+            (None, Some(committed)) => Ok(committed.sources),
             _ => Ok(self.sources(op)?.digest),
         }
     }
@@ -281,38 +298,28 @@ struct ManifestOp {
     binding: Digest,
 }
 
-/// All ops: from the kernel folder if there is one and definitions can be parsed here, else from the manifest.
-fn read_ops(folder: Option<&Path>) -> Result<Vec<LoadedOp>, Error> {
+/// All ops: from the kernel folder if there is one and definitions can be parsed here, else from the manifest. Sources
+/// are read when an op is used.
+fn read_ops(folder: Option<&Path>, tree: Option<&KernelTree>) -> Result<Vec<LoadedOp>, Error> {
     #[derive(serde::Deserialize)]
     struct Manifest {
         ops: Vec<ManifestOp>,
     }
     let text = include_str!("../generated-manifest/ops.json");
     let manifest: Manifest = serde_json::from_str(text).expect("bug: generated-manifest/ops.json is damaged");
-    let binding = |name: &str| crate::modules::BINDINGS.iter().find(|b| b.op == name);
-    // The launcher that was built in fills the struct of the sources that it was built from, and no other.
-    let tree = folder.map(|f| KernelTree::Folder(f.to_owned()));
-    let fresh = |op: &Op| {
-        let built = manifest.ops.iter().find(|m| m.op.name == op.name).map(|m| m.binding);
-        tree.as_ref().is_none_or(|tree| binding_digest(tree, op).ok() == built)
+    let load = |op: Op, built: Option<&ManifestOp>| LoadedOp {
+        committed: built.map(|m| Committed { sources: m.sources, binding: m.binding }),
+        fresh: OnceCell::new(),
+        sources: OnceCell::new(),
+        op,
     };
     #[cfg(feature = "jit")]
-    if let Some(folder) = folder {
-        let registry = parbake_codegen::registry::Registry::read(folder)
+    if let (Some(folder), Some(tree)) = (folder, tree) {
+        let ops = parbake_codegen::registry::definitions(folder, tree)
             .map_err(|e| Error::Definitions { code: e.code(), message: e.to_string() })?;
-        let load = |e: parbake_codegen::registry::Entry| LoadedOp {
-            binding: binding(&e.op.name).filter(|_| fresh(&e.op)),
-            committed: None,
-            sources: OnceCell::with_value(e.sources),
-            op: e.op,
-        };
-        return Ok(registry.entries.into_iter().map(load).collect());
+        let built = |op: &Op| manifest.ops.iter().find(|m| m.op.name == op.name);
+        return Ok(ops.into_iter().map(|op| load(op.clone(), built(&op))).collect());
     }
-    let load = |m: &ManifestOp| LoadedOp {
-        binding: binding(&m.op.name).filter(|_| fresh(&m.op)),
-        committed: Some(m.sources),
-        sources: OnceCell::new(),
-        op: m.op.clone(),
-    };
-    Ok(manifest.ops.iter().map(load).collect())
+    let _ = (folder, tree);
+    Ok(manifest.ops.iter().map(|m| load(m.op.clone(), Some(m))).collect())
 }

@@ -109,7 +109,7 @@ impl Library {
         match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
             Ok(toolchain) => {
                 decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
-                self.obtain(op, spec, goal.target(), &*toolchain)
+                self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)
             }
             Err(report) => {
                 decision.note("jit", Some(goal.target()), report.to_string());

@@ -7,7 +7,7 @@ use crate::goal::{Goal, Support};
 use crate::library::{Library, OpId};
 use crate::store::Artifact;
 use parbake_model::bundle::Entry;
-use parbake_model::identity::Spec;
+use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::target::Suffix;
 use parbake_model::verdict::Image;
@@ -113,10 +113,13 @@ impl Library {
             from: None,
             target: None,
         };
-        if self.bundles.is_empty() {
+        let bundles = if self.config.profile == Profile::Release { self.bundles.as_slice() } else { &[] };
+        if self.config.profile != Profile::Release {
+            decision.note("bundles", None, format!("not looked at: PARBAKE_PROFILE is {}", self.config.profile));
+        } else if bundles.is_empty() {
             decision.note("bundles", None, "none: PARBAKE_BUNDLES is not set, and none is embedded");
         }
-        for bundle in &self.bundles {
+        for bundle in bundles {
             if let Some(entry) = bundle.find(source_key, goal, thorough, &mut decision) {
                 return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
             }
@@ -144,7 +147,9 @@ impl Library {
         if self.config.jit
             && let Ok(toolchain) = self.jit.toolchain(self, goal.target(), goal.driver(), None)
         {
-            let build_key = parbake_codegen::artifact::build_key(&*toolchain, def, source_key, goal.target());
+            let build_key =
+                parbake_codegen::artifact::build_key(&*toolchain, def, source_key, goal.target(), self.config.profile)
+                    .digest;
             return match self.store.get(source_key, goal.target(), build_key) {
                 Ok(Some(artifact)) => {
                     decision.note(place, Some(goal.target()), "holds this very build");
@@ -165,6 +170,9 @@ impl Library {
         for target in self.store.targets(source_key) {
             for found in self.store.all(source_key, target) {
                 match found {
+                    Ok(artifact) if !self.config.profile.is_served_by(artifact.metadata.profile) => {
+                        decision.note(&place, Some(target), format!("a {} build", artifact.metadata.profile));
+                    }
                     Ok(artifact) => fitting.push(artifact),
                     Err(e) => decision.note(&place, Some(target), e),
                 }

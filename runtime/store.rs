@@ -6,7 +6,6 @@
 
 use crate::version;
 use crate::workspace::Workspace;
-use parbake_model::identity::Profile;
 use parbake_model::metadata::Metadata;
 use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION};
 use std::collections::BTreeSet;
@@ -203,8 +202,8 @@ fn read(folder: &Path, source_key: Digest, target: Target, build_key: Digest) ->
     let place = (metadata.source_key, metadata.target, metadata.build_key) == (source_key, target, build_key);
     let why = if !place {
         format!("its metadata is of {} for {}, build {}", metadata.uri, metadata.target, metadata.build_key.short(12))
-    } else if metadata.profile != Profile::Release {
-        format!("it is a {} build", metadata.profile)
+    } else if metadata.build_key != metadata.build() {
+        "its build key is not the one of what its metadata say".to_owned()
     } else if metadata.launch_abi != LAUNCH_ABI || !version::compatible(&metadata.library, VERSION) {
         let (abi, library) = (metadata.launch_abi, &metadata.library);
         format!(

@@ -5,6 +5,7 @@ mod common;
 use common::{World, toolchain};
 use parbake::decision::Origin;
 use parbake::model::bundle::Bundle;
+use parbake::model::identity::Profile;
 use parbake::model::{Target, fatbin};
 use parbake::{Goal, Library};
 use parbake_codegen::artifact::Made;
@@ -29,8 +30,9 @@ fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
     }
     let make = |job: &Job<'_>| {
         let op = library.op(&job.op.name).unwrap();
-        let (artifact, _) =
-            library.obtain(op, &job.spec, job.target, &*toolchains[&job.target]).map_err(|e| e.report())?;
+        let (artifact, _) = library
+            .obtain(op, &job.spec, job.target, &*toolchains[&job.target], Profile::Release)
+            .map_err(|e| e.report())?;
         Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
     };
     let made = bake::run(&plan, threads, &make, &|_, _| {}).unwrap();

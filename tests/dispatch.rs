@@ -4,6 +4,7 @@ mod common;
 
 use common::{World, root};
 use parbake::model::dtype::DType;
+use parbake::model::identity::Profile;
 use parbake::model::{Target, space};
 use parbake::{Tensor, model};
 use proptest::prelude::*;
@@ -139,7 +140,7 @@ fn a_layout_that_differs_neither_compiles_nor_runs() {
     // And no compiler that is asked makes one as long as the bindings are the old ones.
     let spec = library.spec(op, &[("dtype".into(), "f32".into())], Target::Host).unwrap();
     let toolchain = library.toolchain(Target::Host, None).unwrap();
-    let error = library.obtain(op, &spec, Target::Host, &*toolchain).unwrap_err();
+    let error = library.obtain(op, &spec, Target::Host, &*toolchain, Profile::Release).unwrap_err();
     assert!(error.report().to_string().contains("layout of pb_rmsnorm_params"), "{}", error.report());
     // The other op is as it was.
     let other = library.op("fused_add_rmsnorm").unwrap();

@@ -180,6 +180,31 @@ fn an_entry_of_another_source_or_version_is_not_run() {
 }
 
 #[test]
+fn no_profile_replaces_another_and_lineinfo_serves_a_normal_call() {
+    let mut world = World::new();
+    let with = |world: &mut World, profile, jit| {
+        (world.config.profile, world.config.jit) = (profile, jit);
+        run(&world.library())
+    };
+    use parbake::model::identity::Profile::{Debug, Lineinfo, Release};
+    let entries = |world: &World| files(&world.config.workspace.join("store")).len() / 3;
+    assert_eq!(with(&mut world, Debug, true).unwrap().from, Origin::Jit);
+    assert!(
+        matches!(with(&mut world, Release, false), Err(Error::NotCovered(_))),
+        "a debug build is not served unasked"
+    );
+    assert!(matches!(with(&mut world, Lineinfo, false), Err(Error::NotCovered(_))));
+    assert_eq!(with(&mut world, Lineinfo, true).unwrap().from, Origin::Jit);
+    assert_eq!(with(&mut world, Release, false).unwrap().from, Origin::Store);
+    assert_eq!(with(&mut world, Release, true).unwrap().from, Origin::Jit, "the exact build is asked for");
+    assert_eq!(entries(&world), 3);
+    for profile in [Debug, Lineinfo, Release] {
+        assert_eq!(with(&mut world, profile, true).unwrap().from, Origin::Store);
+    }
+    assert_eq!(entries(&world), 3);
+}
+
+#[test]
 fn an_entry_that_lost_its_metadata_heals() {
     let world = World::new();
     right(&world.library());

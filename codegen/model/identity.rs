@@ -184,6 +184,23 @@ pub enum Profile {
     Debug,
 }
 
+impl Profile {
+    /// Whether an artifact of another profile serves where this one is asked for: line tables change no instruction,
+    /// so they may serve a normal call; a debug build serves whoever asks for one.
+    #[must_use]
+    pub fn is_served_by(self, other: Self) -> bool {
+        self == other || (self, other) == (Self::Release, Self::Lineinfo)
+    }
+}
+
+impl std::str::FromStr for Profile {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Release, Self::Lineinfo, Self::Debug].into_iter().find(|p| p.to_string() == text).ok_or(())
+    }
+}
+
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -194,15 +211,28 @@ impl fmt::Display for Profile {
     }
 }
 
-/// The identity of one artifact's bytes.
+/// The identity of one artifact's bytes, as this version of the library makes them.
 #[must_use]
 pub fn build_key(source_key: Digest, target: Target, toolchain: &str, options: &[String], profile: Profile) -> Key {
+    build_key_by(source_key, target, toolchain, options, profile, crate::VERSION)
+}
+
+/// The identity of one artifact's bytes, made by that version of the library.
+#[must_use]
+pub fn build_key_by(
+    source_key: Digest,
+    target: Target,
+    toolchain: &str,
+    options: &[String],
+    profile: Profile,
+    library: &str,
+) -> Key {
     let mut key = KeyFields::new("parbake.build.v1")
         .with("source_key", source_key)
         .with("target", target)
         .with("toolchain", toolchain)
         .with("profile", profile)
-        .with("library", crate::VERSION);
+        .with("library", library);
     for option in options {
         key = key.with("option", option);
     }

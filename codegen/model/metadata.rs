@@ -5,7 +5,7 @@
 
 use crate::cubin::Resources;
 use crate::digest::Digest;
-use crate::identity::{Profile, Spec};
+use crate::identity::{Profile, Spec, build_key_by};
 use crate::target::{Target, Toolkit};
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +111,13 @@ impl MetadataError {
 }
 
 impl Metadata {
+    /// The build key that follows from the other fields.
+    #[must_use]
+    pub fn build(&self) -> Digest {
+        let Self { source_key, target, toolchain, options, profile, library, .. } = self;
+        build_key_by(*source_key, *target, toolchain, options, *profile, library).digest
+    }
+
     /// The name of the artifact's file for a target.
     #[must_use]
     pub fn file_for(target: Target) -> &'static str {

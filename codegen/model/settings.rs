@@ -2,6 +2,7 @@
 //!
 //! The environment is read once at start into a [`Config`]; functions take `&Config`, and tests build one from pairs.
 
+use crate::identity::Profile;
 use crate::target::Target;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -59,6 +60,12 @@ pub const SETTINGS: &[Setting] = &[
     setting("PARBAKE_NVCC_LAUNCHER", "command", "none", "What to put before `nvcc`, as in `sccache`"),
     setting("PARBAKE_NVRTC", "path", "searched for", "The NVRTC library to compile with"),
     setting(
+        "PARBAKE_PROFILE",
+        "release|lineinfo|debug",
+        "release",
+        "What is compiled on demand: `lineinfo` adds source lines for profilers, `debug` is for a device debugger; other than `release`, bundles are not looked at",
+    ),
+    setting(
         "PARBAKE_TOOLCHAINS",
         "path",
         "$XDG_DATA_HOME/parbake/toolchains",
@@ -115,6 +122,8 @@ pub struct Config {
     pub nvcc_launcher: Option<String>,
     /// The NVRTC library.
     pub nvrtc: Option<PathBuf>,
+    /// What is compiled on demand.
+    pub profile: Profile,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
     /// Root of what is written.
@@ -183,6 +192,7 @@ impl Config {
             loader_log: "warn".to_owned(),
             nvcc_launcher: None,
             nvrtc: None,
+            profile: Profile::Release,
             toolchains: data_home(&vars).join("parbake/toolchains"),
             workspace: cache_home(&vars),
             fallback: Some(private_temp()),
@@ -233,6 +243,7 @@ impl Config {
             }
             "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
             "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),
+            "PARBAKE_PROFILE" => self.profile = text.parse().map_err(|()| bad("release, lineinfo or debug"))?,
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
             "PARBAKE_WORKSPACE" => self.workspace = path(text)?,
             name => unreachable!("bug: setting {name} is in the table but has no field"),
@@ -327,6 +338,7 @@ mod tests {
                 "targets" => "80,90a",
                 "number" => "3",
                 k if k.starts_with("error|") => "info",
+                k if k.starts_with("release|") => "lineinfo",
                 _ => "/x",
             };
             let config = config(&[(setting.name, value)]).unwrap();

@@ -7,8 +7,9 @@
 use crate::digest::{Digest, KeyFields};
 use crate::op::Op;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Raised when the renderer would produce other text from the same template and context.
 pub const RENDERER_SCHEMA: u32 = 1;
@@ -20,12 +21,42 @@ pub const HOST: &str = "host/";
 pub const HOST_HEADER: &str = "host/pb_host.h";
 
 /// Where kernel sources are read from. Paths are relative to the tree, with `/`.
+///
+/// A tree reads each file once and hashes it at most once; its clones share what was read. So everything that is made
+/// of one tree is made of one state of the files, whatever an editor does meanwhile.
 #[derive(Clone, Debug)]
-pub enum KernelTree {
+pub struct KernelTree {
+    place: Place,
+    read: Arc<Mutex<HashMap<String, Arc<Source>>>>,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
     /// A folder, as in a checkout.
     Folder(PathBuf),
     /// Texts inside the library, sorted by path.
     Embedded(&'static [(&'static str, &'static str)]),
+}
+
+/// A source file as it was when it was read.
+#[derive(Debug)]
+pub struct Source {
+    text: Cow<'static, str>,
+    digest: OnceLock<Digest>,
+}
+
+impl Source {
+    /// Its text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The digest of its text.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        *self.digest.get_or_init(|| Digest::of(self.text.as_bytes()))
+    }
 }
 
 /// A source that cannot be used.
@@ -73,28 +104,50 @@ pub enum SourceError {
 }
 
 impl KernelTree {
-    /// The text of a file.
+    /// The tree in a folder. Nothing is read yet.
+    #[must_use]
+    pub fn folder(root: PathBuf) -> Self {
+        Self { place: Place::Folder(root), read: Arc::default() }
+    }
+
+    /// A tree inside the library: texts sorted by path.
+    #[must_use]
+    pub fn embedded(files: &'static [(&'static str, &'static str)]) -> Self {
+        Self { place: Place::Embedded(files), read: Arc::default() }
+    }
+
+    /// A file: what the tree saw of it first.
     ///
     /// # Errors
     /// If it cannot be read, or is not UTF-8.
-    pub fn read(&self, path: &str) -> Result<Cow<'static, str>, SourceError> {
-        match self {
-            Self::Folder(root) => std::fs::read_to_string(root.join(path))
-                .map(Cow::Owned)
-                .map_err(|source| SourceError::Read { path: path.to_owned(), source }),
-            Self::Embedded(files) => match files.binary_search_by_key(&path, |f| f.0) {
-                Ok(i) => Ok(Cow::Borrowed(files[i].1)),
-                Err(_) => Err(SourceError::Read { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() }),
-            },
+    pub fn read(&self, path: &str) -> Result<Arc<Source>, SourceError> {
+        // Held while reading: of two threads one reads.
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = read.get(path) {
+            return Ok(Arc::clone(source));
         }
+        let refuse = |source| SourceError::Read { path: path.to_owned(), source };
+        let text = match &self.place {
+            Place::Folder(root) => Cow::Owned(std::fs::read_to_string(root.join(path)).map_err(refuse)?),
+            Place::Embedded(files) => match files.binary_search_by_key(&path, |f| f.0) {
+                Ok(i) => Cow::Borrowed(files[i].1),
+                Err(_) => return Err(refuse(std::io::ErrorKind::NotFound.into())),
+            },
+        };
+        let source = Arc::new(Source { text, digest: OnceLock::new() });
+        read.insert(path.to_owned(), Arc::clone(&source));
+        Ok(source)
     }
 
     /// Whether a file is there.
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
-        match self {
-            Self::Folder(root) => root.join(path).is_file(),
-            Self::Embedded(files) => files.binary_search_by_key(&path, |f| f.0).is_ok(),
+        if self.read.lock().unwrap_or_else(PoisonError::into_inner).contains_key(path) {
+            return true;
+        }
+        match &self.place {
+            Place::Folder(root) => root.join(path).is_file(),
+            Place::Embedded(files) => files.binary_search_by_key(&path, |f| f.0).is_ok(),
         }
     }
 }
@@ -149,7 +202,7 @@ pub fn closure(tree: &KernelTree, file: &str, text: &str) -> Result<Closure, Sou
             let Some(path) = candidates.iter().find(|p| plain && tree.has(p)) else {
                 return Err(SourceError::Missing { file, line, name });
             };
-            let text = tree.read(path)?.into_owned();
+            let text = tree.read(path)?.text().to_owned();
             closure.headers.insert(name.clone(), text.clone());
             closure.paths.insert(name, path.clone());
             queue.push((path.clone(), text));
@@ -176,15 +229,14 @@ impl OpSources {
     /// A file that cannot be read, or a bad include.
     pub fn read(tree: &KernelTree, op: &Op) -> Result<Self, SourceError> {
         let path = op.template();
-        let template = tree.read(&path)?.into_owned();
-        let closure = closure(tree, &path, &template)?;
-        let mut key = KeyFields::new("parbake.sources.v1")
-            .with("renderer", RENDERER_SCHEMA)
-            .with("template", Digest::of(template.as_bytes()));
-        for (name, text) in &closure.headers {
-            key = key.with(format!("header {name}"), Digest::of(text.as_bytes()));
+        let template = tree.read(&path)?;
+        let closure = closure(tree, &path, template.text())?;
+        let mut key =
+            KeyFields::new("parbake.sources.v1").with("renderer", RENDERER_SCHEMA).with("template", template.digest());
+        for (name, path) in &closure.paths {
+            key = key.with(format!("header {name}"), tree.read(path)?.digest());
         }
-        Ok(Self { template, closure, digest: key.finish().digest })
+        Ok(Self { template: template.text().to_owned(), closure, digest: key.finish().digest })
     }
 }
 
@@ -206,8 +258,7 @@ pub fn binding_digest(tree: &KernelTree, op: &Op) -> Result<Digest, SourceError>
     }
     let mut key = KeyFields::new("parbake.binding.v1");
     for file in files {
-        let digest = Digest::of(tree.read(&file)?.as_bytes());
-        key = key.with(format!("file {file}"), digest);
+        key = key.with(format!("file {file}"), tree.read(&file)?.digest());
     }
     Ok(key.finish().digest)
 }
@@ -216,22 +267,22 @@ pub fn binding_digest(tree: &KernelTree, op: &Op) -> Result<Digest, SourceError>
 mod tests {
     use super::*;
 
-    const TREE: KernelTree = KernelTree::Embedded(&[
+    const TREE: &[(&str, &str)] = &[
         ("a/b.cuh", "#include \"parbake/x.cuh\"\n#if 0\n  #  include \"a/c.cuh\"\n#endif\n"),
         ("a/c.cuh", "#pragma once\n"),
         ("include/parbake/x.cuh", "#include \"host/pb_host.h\"\n"),
-    ]);
+    ];
 
     #[test]
     fn closure_is_a_superset_without_the_host_shim() {
-        let closure = closure(&TREE, "u.cu", "#include \"a/b.cuh\"\n").unwrap();
+        let closure = closure(&KernelTree::embedded(TREE), "u.cu", "#include \"a/b.cuh\"\n").unwrap();
         assert_eq!(closure.headers.keys().collect::<Vec<_>>(), ["a/b.cuh", "a/c.cuh", "parbake/x.cuh"]);
         assert_eq!(closure.paths["parbake/x.cuh"], "include/parbake/x.cuh");
     }
 
     #[test]
     fn other_includes_are_errors_with_a_place() {
-        let error = |text: &str| closure(&TREE, "u.cu", text).unwrap_err().to_string();
+        let error = |text: &str| closure(&KernelTree::embedded(TREE), "u.cu", text).unwrap_err().to_string();
         assert!(error("\n#include <cuda.h>").starts_with("u.cu:2: "));
         assert!(error("#include NAME").contains("literal"));
         assert!(error("#include \"../a/c.cuh\"").contains("names no file"));
@@ -247,6 +298,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_reads_a_file_once() {
+        let folder = std::env::temp_dir().join(format!("parbake-tree-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("a.cuh");
+        std::fs::write(&file, "first").unwrap();
+        let tree = KernelTree::folder(folder.clone());
+        let first = tree.read("a.cuh").unwrap();
+        std::fs::write(&file, "second").unwrap();
+        // The same reading, hence the same digest: nothing is hashed twice.
+        assert!(Arc::ptr_eq(&first, &tree.clone().read("a.cuh").unwrap()));
+        assert_eq!(first.digest(), Digest::of(b"first"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(tree.has("a.cuh") && !KernelTree::folder(folder.clone()).has("a.cuh"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_binding_changes_with_each_of_its_files() {
         const OP: &str = r#"{"name":"o","family":"f","summary":"s","params":"p","since":"sm_80","host":true,
             "tolerance":{},"trace":{"op_type":"o","name_prefix":"o","example":[]}}"#;
@@ -259,21 +327,21 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        let tree = KernelTree::Folder(folder.clone());
+        let tree = || KernelTree::folder(folder.clone());
         files.iter().for_each(|file| write(file, "text"));
         write("f/o/o.cuh", "text");
-        let first = binding_digest(&tree, &op).unwrap();
+        let first = binding_digest(&tree(), &op).unwrap();
         for file in files {
             write(file, "other");
-            assert_ne!(binding_digest(&tree, &op).unwrap(), first, "{file}");
+            assert_ne!(binding_digest(&tree(), &op).unwrap(), first, "{file}");
             write(file, "text");
         }
         write("f/o/o.cuh", "other");
-        assert_eq!(binding_digest(&tree, &op).unwrap(), first, "kernels have a digest of their own");
+        assert_eq!(binding_digest(&tree(), &op).unwrap(), first, "kernels have a digest of their own");
         std::fs::remove_file(folder.join("f/f.rs")).unwrap();
-        assert_ne!(binding_digest(&tree, &op).unwrap(), first);
+        assert_ne!(binding_digest(&tree(), &op).unwrap(), first);
         std::fs::remove_file(folder.join("f/o/params.h")).unwrap();
-        assert!(binding_digest(&tree, &op).unwrap_err().to_string().contains("params.h"));
+        assert!(binding_digest(&tree(), &op).unwrap_err().to_string().contains("params.h"));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 //! and costs two small reads of a file of 100 MB.
 
 use parbake_model::Digest;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,11 +15,36 @@ const NT_GNU_BUILD_ID: u32 = 3;
 /// Notes are tens of bytes; a larger segment is not read.
 const MAX_NOTES: u64 = 64 << 10;
 
-/// The build id as `gnu:<hex>`, or `sha256:<hex>` of the file if it has none.
-pub(super) fn build_id(path: &Path) -> io::Result<String> {
+/// Which build a file is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum BuildId {
+    /// The GNU build id of an ELF file, in hex.
+    Gnu(String),
+    /// The digest of a file that has none.
+    Content(Digest),
+}
+
+impl BuildId {
+    /// Whether the file is ELF and says which build it is.
+    pub(super) fn is_elf(&self) -> bool {
+        matches!(self, Self::Gnu(_))
+    }
+}
+
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gnu(id) => write!(f, "gnu:{id}"),
+            Self::Content(digest) => write!(f, "sha256:{digest}"),
+        }
+    }
+}
+
+/// The build id of a file, or its digest if it has none.
+pub(super) fn build_id(path: &Path) -> io::Result<BuildId> {
     match gnu(&File::open(path)?) {
-        Some(id) => Ok(id.iter().fold("gnu:".to_owned(), |text, byte| text + &format!("{byte:02x}"))),
-        None => Ok(format!("sha256:{}", Digest::of(&std::fs::read(path)?))),
+        Some(id) => Ok(BuildId::Gnu(id.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))),
+        None => Ok(BuildId::Content(Digest::of(&std::fs::read(path)?))),
     }
 }
 
@@ -104,8 +130,8 @@ mod tests {
     fn a_file_without_notes_is_hashed() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"abc").unwrap();
-        assert_eq!(build_id(file.path()).unwrap(), format!("sha256:{}", Digest::of(b"abc")));
+        assert_eq!(build_id(file.path()).unwrap().to_string(), format!("sha256:{}", Digest::of(b"abc")));
         std::fs::write(file.path(), [b"\x7fELF\x02\x01".as_slice(), &[0xff; 80]].concat()).unwrap();
-        assert!(build_id(file.path()).unwrap().starts_with("sha256:"));
+        assert!(!build_id(file.path()).unwrap().is_elf());
     }
 }

@@ -387,11 +387,7 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
 /// The version that the builtins beside an NVRTC carry in their name.
 fn version_beside(library: &Path) -> Option<Toolkit> {
     let folder = library.parent()?;
-    children(folder).iter().find_map(|path| {
-        let name = path.file_name()?.to_str()?.strip_prefix("libnvrtc-builtins.so.")?;
-        let mut parts = name.splitn(3, '.');
-        format!("{}.{}", parts.next()?, parts.next()?).parse().ok()
-    })
+    children(folder).iter().find_map(|path| nvrtc::builtins_version(path))
 }
 
 /// Files that this process has mapped and whose name starts with `stem`.

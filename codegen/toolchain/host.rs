@@ -4,6 +4,7 @@
 //! relative names, so the folder's path does not reach the output. The shim's runtime is compiled once per toolchain id
 //! and kept as an object file; it is small, and a damaged one is built again.
 
+use super::compiler::Compiler;
 use super::folder::{self, io};
 use super::nvrtc::check_image;
 use super::process::{self, Outcome};
@@ -27,59 +28,74 @@ const RUNTIME_OPTIONS: &[&str] =
 
 /// The system's C++ compiler with a host shim.
 pub struct Host {
-    compiler: PathBuf,
-    gnu: bool,
+    compiler: Compiler,
     shim: BTreeMap<String, String>,
-    scratch: PathBuf,
+    folders: Vec<PathBuf>,
     id: String,
     runtime: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
 impl Host {
-    /// Finds the compiler (`CXX` or the usual names) and takes the shim's texts, by include name.
+    /// Finds the compiler (`CXX` or the usual names) and takes the shim's texts, by include name. Of `folders` the first
+    /// that can be written is worked in, once something is compiled; opening writes nothing.
     ///
     /// # Errors
     /// If there is no compiler, it does not run, or the shim lacks its runtime.
-    pub fn open(shim: BTreeMap<String, String>, scratch: PathBuf) -> Result<Arc<Self>, ToolchainError> {
+    pub fn open(shim: BTreeMap<String, String>, folders: Vec<PathBuf>) -> Result<Arc<Self>, ToolchainError> {
         if !shim.contains_key(RUNTIME) {
             return Err(ToolchainError::Unusable { path: RUNTIME.into(), why: "the shim has no such text".into() });
         }
         for name in shim.keys() {
             folder::check_name(name)?;
         }
-        let (compiler, gnu) = compiler()?;
-        let version = identify(&compiler)?;
-        let mut key = KeyFields::new("parbake.toolchain.host.v1").with("compiler", &version.full);
+        let compiler = Compiler::find()?;
+        let mut key = KeyFields::new("parbake.toolchain.host.v2");
+        for (part, build) in &compiler.parts {
+            key = key.with(part.clone(), build);
+        }
         for option in RUNTIME_OPTIONS {
             key = key.with("runtime option", option);
         }
         for (name, text) in &shim {
             key = key.with(format!("shim {name}"), Digest::of(text.as_bytes()));
         }
-        let name = if gnu { "g++" } else { "clang++" };
-        let id = format!("host {name} {} {} {}", version.number, version.triple, key.finish().digest.short(16));
-        Ok(Arc::new(Self { compiler, gnu, shim, scratch, id, runtime: Mutex::new(None) }))
+        let id = format!("host {} {} {}", compiler.name(), std::env::consts::ARCH, key.finish().digest.short(16));
+        Ok(Arc::new(Self { compiler, shim, folders, id, runtime: Mutex::new(None) }))
     }
 
     /// The compiler.
     #[must_use]
     pub fn compiler(&self) -> &Path {
-        &self.compiler
+        &self.compiler.path
     }
 
-    /// The runtime object: from memory, from the scratch folder if intact, or compiled.
+    /// A fresh private folder in the first place that can be written.
+    fn fresh(&self) -> Result<tempfile::TempDir, ToolchainError> {
+        // Other people write in the temporary folder: a private folder may be made there, nothing may be kept.
+        let (mut failed, temporary) = (None, std::env::temp_dir());
+        for place in self.folders.iter().chain([&temporary]) {
+            match folder::fresh(place) {
+                Ok(folder) => return Ok(folder),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(failed.expect("bug: nothing failed and nothing was made"))
+    }
+
+    /// The runtime object: from memory, from a folder that has it intact, or compiled.
     fn runtime(&self) -> Result<Arc<Vec<u8>>, ToolchainError> {
         // Held while compiling: other threads wait for this object and need it too.
         let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(object) = &*runtime {
             return Ok(Arc::clone(object));
         }
-        let kept = self.scratch.join(format!("pb_host-{}.o", Digest::of(self.id.as_bytes()).short(16)));
-        let object = match std::fs::read(&kept).ok().and_then(intact) {
+        let name = format!("pb_host-{}.o", Digest::of(self.id.as_bytes()).short(16));
+        let kept = self.folders.iter().find_map(|folder| intact(std::fs::read(folder.join(&name)).ok()?));
+        let object = match kept {
             Some(object) => object,
             None => {
                 let object = self.compile_runtime()?;
-                self.keep(&kept, &object);
+                self.keep(&name, &object);
                 object
             }
         };
@@ -87,11 +103,11 @@ impl Host {
     }
 
     fn compile_runtime(&self) -> Result<Vec<u8>, ToolchainError> {
-        let folder = folder::fresh(&self.scratch)?;
+        let folder = self.fresh()?;
         for (name, text) in &self.shim {
             folder::write(folder.path(), name, text.as_bytes())?;
         }
-        let mut command = process::compiler(&self.compiler, folder.path());
+        let mut command = process::compiler(&self.compiler.path, folder.path());
         command.args(RUNTIME_OPTIONS).args(["-I.", "-c", RUNTIME, "-o", "pb_host.o"]);
         let outcome = process::run(command, LIMIT)?;
         if !outcome.status.success() {
@@ -101,16 +117,20 @@ impl Host {
         std::fs::read(&object).map_err(io("read", &object))
     }
 
-    /// Keeps the runtime object for the next process: digest first, then the bytes, put in place by a rename. Not being
-    /// able to is no error.
-    fn keep(&self, path: &Path, object: &[u8]) {
+    /// Keeps the runtime object for the next process, in the first folder that takes it: digest first, then the bytes,
+    /// put in place by a rename. Not being able to is no error.
+    fn keep(&self, name: &str, object: &[u8]) {
         let digest = Digest::of(object).0;
-        let written = tempfile::NamedTempFile::new_in(&self.scratch).and_then(|file| {
+        let keep = |folder: &Path| {
+            let file = tempfile::NamedTempFile::new_in(folder)?;
             std::fs::write(file.path(), [&digest, object].concat())?;
-            file.persist(path).map(|_| ()).map_err(|e| e.error)
-        });
-        if let Err(error) = written {
-            tracing::debug!(%error, path = %path.display(), "the host runtime is not kept");
+            file.persist(folder.join(name)).map(|_| ()).map_err(|e| e.error)
+        };
+        for folder in &self.folders {
+            match keep(folder) {
+                Ok(()) => return,
+                Err(error) => tracing::debug!(%error, folder = %folder.display(), "the host runtime is not kept"),
+            }
         }
     }
 
@@ -137,7 +157,7 @@ impl Toolchain for Host {
     }
 
     fn describe(&self) -> String {
-        format!("C++ compiler at {}", self.compiler.display())
+        format!("C++ compiler at {}", self.compiler.path.display())
     }
 
     fn supports(&self, target: Target) -> Result<(), String> {
@@ -157,7 +177,7 @@ impl Toolchain for Host {
             .map(str::to_owned)
             .into_iter()
             .collect();
-        if self.gnu {
+        if self.compiler.gnu {
             // Unique symbols pin a library in the process and join the static data of two units.
             spelled.push("-fno-gnu-unique".into());
         }
@@ -172,7 +192,7 @@ impl Toolchain for Host {
     }
 
     fn command(&self, unit: &Unit, _target: Target, options: &[String]) -> Vec<String> {
-        let mut command = vec![if self.gnu { "g++" } else { "clang++" }.to_owned()];
+        let mut command = vec![self.compiler.name().to_owned()];
         command.extend(options.iter().cloned());
         command.extend(arguments(&unit.name));
         command
@@ -182,13 +202,13 @@ impl Toolchain for Host {
         check_planned_by(self, manifest)?;
         let runtime = self.runtime()?;
         let started = Instant::now();
-        let folder = folder::fresh(&self.scratch)?;
+        let folder = self.fresh()?;
         for (name, text) in &self.shim {
             folder::write(folder.path(), name, text.as_bytes())?;
         }
         folder::write(folder.path(), "pb_host.o", &runtime)?;
         folder::write_unit(folder.path(), &manifest.unit)?;
-        let mut command = process::compiler(&self.compiler, folder.path());
+        let mut command = process::compiler(&self.compiler.path, folder.path());
         command.args(&manifest.options);
         // Debug information names the folder; this is not part of the key, because it keeps the folder out.
         command.arg(format!("-ffile-prefix-map={}=.", folder.path().display()));
@@ -213,64 +233,6 @@ fn arguments(unit: &str) -> Vec<String> {
 fn intact(kept: Vec<u8>) -> Option<Vec<u8>> {
     let (digest, object) = kept.split_first_chunk::<32>()?;
     (Digest::of(object).0 == *digest && object.starts_with(b"\x7fELF")).then(|| object.to_vec())
-}
-
-/// The system's C++ compiler, and whether it is GCC.
-pub(super) fn compiler() -> Result<(PathBuf, bool), ToolchainError> {
-    let machine = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    // Outside of a build script `cc` must be told what it would read from Cargo.
-    let tool = cc::Build::new()
-        .cpp(true)
-        .cargo_metadata(false)
-        .cargo_warnings(false)
-        .cargo_debug(false)
-        .opt_level(2)
-        .debug(false)
-        .out_dir(std::env::temp_dir())
-        .host(&machine)
-        .target(&machine)
-        .try_get_compiler()
-        .map_err(|error| ToolchainError::NoHostCompiler { why: error.to_string() })?;
-    // A bare name would be looked up again at each run.
-    let path = tool.path();
-    let path = if path.is_absolute() { Some(path.to_owned()) } else { super::find::in_path(path) };
-    let path = path.ok_or_else(|| ToolchainError::NoHostCompiler {
-        why: format!("`{}` is neither a path nor in PATH", tool.path().display()),
-    })?;
-    Ok((path, tool.is_like_gnu()))
-}
-
-/// What a compiler says of itself.
-pub(super) struct Version {
-    /// `12.2.0`.
-    pub(super) number: String,
-    /// `x86_64-linux-gnu`.
-    pub(super) triple: String,
-    /// All of it with the vendor's build, and the linker's.
-    pub(super) full: String,
-}
-
-pub(super) fn identify(compiler: &Path) -> Result<Version, ToolchainError> {
-    let ask = |option: &str| {
-        let mut command = process::compiler(compiler, Path::new("/"));
-        command.env("TMPDIR", std::env::temp_dir()).arg(option);
-        let outcome = process::run(command, Duration::from_secs(30)).map_err(|error| {
-            ToolchainError::NoHostCompiler { why: format!("`{}` does not run: {error}", compiler.display()) }
-        })?;
-        let line = outcome.stdout.lines().next().unwrap_or_default().trim().to_owned();
-        let answered = outcome.status.success() && !line.is_empty();
-        Ok::<_, ToolchainError>(answered.then_some(line))
-    };
-    let missing = || ToolchainError::NoHostCompiler { why: format!("`{}` tells no version", compiler.display()) };
-    // Clang knows only the second; GCC may shorten that one to `12`.
-    let number = match ask("-dumpfullversion")? {
-        Some(number) => number,
-        None => ask("-dumpversion")?.ok_or_else(missing)?,
-    };
-    let triple = ask("-dumpmachine")?.ok_or_else(missing)?;
-    let vendor = ask("--version")?.unwrap_or_default();
-    let linker = ask("-Wl,--version")?.unwrap_or_default();
-    Ok(Version { full: format!("{number} {triple} [{vendor}] [{linker}]"), number, triple })
 }
 
 #[cfg(test)]
@@ -303,8 +265,8 @@ mod tests {
     #[test]
     fn a_unit_becomes_a_library_that_runs() {
         let scratch = tempfile::tempdir().unwrap();
-        let host = Host::open(shim(), scratch.path().join("deep/er")).unwrap();
-        assert!(host.id().starts_with("host ") && host.id().split(' ').count() == 5, "{}", host.id());
+        let host = Host::open(shim(), vec![scratch.path().join("deep/er")]).unwrap();
+        assert!(host.id().starts_with("host ") && host.id().split(' ').count() == 4, "{}", host.id());
         let compiled = compile(&host, Profile::Release);
         assert_eq!(compiled.log, "");
         let path = scratch.path().join("square.so");
@@ -323,7 +285,8 @@ mod tests {
     fn bytes_do_not_depend_on_the_folder() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let deep = b.path().join("another/folder/with a space");
-        let (first, second) = (Host::open(shim(), a.path().into()).unwrap(), Host::open(shim(), deep).unwrap());
+        let (first, second) =
+            (Host::open(shim(), vec![a.path().into()]).unwrap(), Host::open(shim(), vec![deep]).unwrap());
         assert_eq!(first.id(), second.id());
         for profile in [Profile::Release, Profile::Lineinfo, Profile::Debug] {
             assert!(compile(&first, profile).bytes == compile(&second, profile).bytes, "{profile}");
@@ -333,7 +296,7 @@ mod tests {
     #[test]
     fn the_runtime_is_kept_and_rebuilt_when_damaged() {
         let scratch = tempfile::tempdir().unwrap();
-        let open = || Host::open(shim(), scratch.path().into()).unwrap();
+        let open = || Host::open(shim(), vec![scratch.path().into()]).unwrap();
         let object = open().runtime().unwrap();
         let kept: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().map(|e| e.path()).collect();
         assert_eq!(kept.len(), 1, "{kept:?}");
@@ -348,15 +311,15 @@ mod tests {
         let mut other = shim();
         other.get_mut(RUNTIME).unwrap().push_str("// changed\n");
         let scratch = tempfile::tempdir().unwrap();
-        let id = |shim| Host::open(shim, scratch.path().into()).unwrap().id().to_owned();
+        let id = |shim| Host::open(shim, vec![scratch.path().into()]).unwrap().id().to_owned();
         assert_ne!(id(shim()), id(other));
-        assert!(Host::open(BTreeMap::new(), scratch.path().into()).is_err());
+        assert!(Host::open(BTreeMap::new(), vec![scratch.path().into()]).is_err());
     }
 
     #[test]
     fn errors_and_targets() {
         let scratch = tempfile::tempdir().unwrap();
-        let host = Host::open(shim(), scratch.path().into()).unwrap();
+        let host = Host::open(shim(), vec![scratch.path().into()]).unwrap();
         let bad = testing::unit("bad", "\nint f() { return nope; }\n", &[]);
         let plan = host.plan(bad, Target::Host, &Options::default(), Profile::Release);
         let error = host.compile(&plan).unwrap_err();

@@ -11,6 +11,7 @@
 //! compilers up; [`install`](install::install) fetches pinned ones.
 
 mod build_id;
+mod compiler;
 pub mod components;
 mod error;
 pub mod find;

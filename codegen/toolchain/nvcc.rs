@@ -8,9 +8,10 @@
 //! reproducible; NVRTC has neither weakness.
 
 use super::build_id::build_id;
+use super::compiler::Compiler;
 use super::folder::{self, io};
 use super::nvrtc::{check_image, supports};
-use super::{CompileManifest, Compiled, Kind, Toolchain, ToolchainError, Unit, check_planned_by, host, process};
+use super::{CompileManifest, Compiled, Kind, Toolchain, ToolchainError, Unit, check_planned_by, process};
 use parbake_model::digest::{Digest, KeyFields};
 use parbake_model::identity::Profile;
 use parbake_model::op::Options;
@@ -75,11 +76,13 @@ impl Nvcc {
         let codes = ask(&path, "--list-gpu-code")?;
         let archs = codes.split_whitespace().filter_map(|word| word.strip_prefix("sm_")?.parse().ok()).collect();
 
-        let (host, _) = host::compiler()?;
+        let host = Compiler::find()?;
         let mut key = KeyFields::new("parbake.toolchain.nvcc.v1")
             .with("nvcc", version.trim())
-            .with("ptxas", ask(&path.with_file_name("ptxas"), "--version")?.trim())
-            .with("host compiler", host::identify(&host)?.full);
+            .with("ptxas", ask(&path.with_file_name("ptxas"), "--version")?.trim());
+        for (part, build) in &host.parts {
+            key = key.with(format!("host compiler {part}"), build);
+        }
         // These two have no version to ask for, and wheels of several versions may lie in one folder.
         for part in ["nvvm/bin/cicc", "nvvm/libdevice/libdevice.10.bc"] {
             let part = root.join(part);
@@ -89,7 +92,7 @@ impl Nvcc {
             key = key.with(folder, tree_digest(&root.join(folder))?);
         }
         let id = format!("nvcc {toolkit} {} {}", patch.unwrap_or("V?"), key.finish().digest.short(16));
-        Ok(Self { path, host, settings, toolkit, archs, id })
+        Ok(Self { path, host: host.path, settings, toolkit, archs, id })
     }
 
     /// The driver's path.

@@ -67,7 +67,7 @@ impl Nvfatbin {
         }
         let toolkit = Toolkit { major: major as u16, minor: minor as u16 };
         let build = build_id(&path).map_err(io("read", &path))?;
-        let id = format!("nvfatbin {toolkit} {}", Digest::of(build.as_bytes()).short(16));
+        let id = format!("nvfatbin {toolkit} {}", Digest::of(build.to_string().as_bytes()).short(16));
         let library = Arc::new(Self { table, path: path.clone(), toolkit, id });
         opened.insert(path, Arc::clone(&library));
         Ok(library)

@@ -67,33 +67,42 @@ table! {
     }
 }
 
-/// A loaded NVRTC. It is never unloaded.
+/// An NVRTC. Its id and version come from the files' names and ELF notes; the library itself, 100 MB of it, is loaded at
+/// the first compilation and never unloaded. So whoever finds everything in the store pays for two small reads.
 pub struct Nvrtc {
-    table: Table,
     path: PathBuf,
+    builtins: PathBuf,
     toolkit: Toolkit,
-    archs: Vec<u16>,
     id: String,
     /// Whether somebody else had loaded it before.
     foreign: bool,
+    loaded: Mutex<Option<Arc<Loaded>>>,
+}
+
+/// What is known once the library is in the process.
+struct Loaded {
+    table: Table,
+    toolkit: Toolkit,
+    archs: Vec<u16>,
 }
 
 /// What was opened in this process, by canonical path.
 static OPENED: Mutex<BTreeMap<PathBuf, Arc<Nvrtc>>> = Mutex::new(BTreeMap::new());
 
 impl Nvrtc {
-    /// Loads a library, or gives the one that was loaded from that path before.
+    /// Identifies a library, or gives the one that was opened from that path before. Loads it only if its files do not
+    /// say what it is.
     ///
     /// # Errors
-    /// If the library or its builtins cannot be loaded, or are older than CUDA 12.0.
+    /// If the library or its builtins cannot be read, or are older than CUDA 12.0.
     pub fn open(path: &Path) -> Result<Arc<Self>, ToolchainError> {
         let canonical = path.canonicalize().map_err(io("find", path))?;
-        // Held while loading: of two threads that open the same library one waits and gets the other's.
+        // Held while identifying: of two threads that open the same library one waits and gets the other's.
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvrtc) = opened.get(&canonical) {
             return Ok(Arc::clone(nvrtc));
         }
-        let nvrtc = Arc::new(Self::load(path, &canonical)?);
+        let nvrtc = Arc::new(Self::identify(path, canonical.clone())?);
         opened.insert(canonical, Arc::clone(&nvrtc));
         Ok(nvrtc)
     }
@@ -104,14 +113,58 @@ impl Nvrtc {
         &self.path
     }
 
-    fn load(path: &Path, canonical: &Path) -> Result<Self, ToolchainError> {
+    fn identify(path: &Path, canonical: PathBuf) -> Result<Self, ToolchainError> {
         let unusable = |why: String| ToolchainError::Unusable { path: path.to_owned(), why };
-        let builtins = builtins(canonical).ok_or_else(|| {
-            unusable(format!("expected `libnvrtc-builtins.so.*` beside it in `{}`", parent(canonical).display()))
+        let builtins = builtins(&canonical).ok_or_else(|| {
+            unusable(format!("expected `libnvrtc-builtins.so.*` beside it in `{}`", parent(&canonical).display()))
         })?;
-        let foreign = super::find::mapped("libnvrtc.so").iter().any(|m| m == canonical);
+        let foreign = super::find::mapped("libnvrtc.so").iter().any(|m| *m == canonical);
+        let ids = [&canonical, &builtins].map(|file| build_id(file).map_err(io("read", file)));
+        let [library_id, builtins_id] = ids;
+        let (library_id, builtins_id) = (library_id?, builtins_id?);
+        let named = builtins_version(&builtins).filter(|_| library_id.is_elf() && builtins_id.is_elf());
+        // A file that does not say what it is must be asked.
+        let loaded = if named.is_none() { Some(Arc::new(Loaded::load(path, &canonical, &builtins)?)) } else { None };
+        let toolkit = named.or(loaded.as_ref().map(|l| l.toolkit)).expect("bug: neither named nor loaded");
+        if toolkit.major < 12 {
+            return Err(unusable(format!("expected CUDA 12.0 or newer, got {toolkit}")));
+        }
+        let key = KeyFields::new("parbake.toolchain.nvrtc.v1")
+            .with("library", library_id)
+            .with("builtins", builtins_id)
+            .finish();
+        let id = format!("nvrtc {toolkit} {}", key.digest.short(16));
+        tracing::debug!(path = %canonical.display(), id, "NVRTC found");
+        Ok(Self { path: canonical, builtins, toolkit, id, foreign, loaded: Mutex::new(loaded) })
+    }
+
+    /// The library in this process; its own word on its version must be that of its files.
+    fn loaded(&self) -> Result<Arc<Loaded>, ToolchainError> {
+        // Held while loading: other threads wait for this library and need it too.
+        let mut slot = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loaded) = &*slot {
+            return Ok(Arc::clone(loaded));
+        }
+        let loaded = Loaded::load(&self.path, &self.path, &self.builtins)?;
+        if loaded.toolkit != self.toolkit {
+            let why = format!("it says that it is CUDA {}, its builtins are of {}", loaded.toolkit, self.toolkit);
+            return Err(ToolchainError::Unusable { path: self.path.clone(), why });
+        }
+        tracing::debug!(path = %self.path.display(), id = self.id, "NVRTC loaded");
+        Ok(Arc::clone(slot.insert(Arc::new(loaded))))
+    }
+
+    /// The architectures that the library lists, if it is loaded.
+    fn archs(&self) -> Option<Vec<u16>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|l| l.archs.clone())
+    }
+}
+
+impl Loaded {
+    fn load(path: &Path, canonical: &Path, builtins: &Path) -> Result<Self, ToolchainError> {
+        let unusable = |why: String| ToolchainError::Unusable { path: path.to_owned(), why };
         // The compiler opens its builtins by bare name at the first compilation; by then they must be in the process.
-        load_for_good(&builtins)?;
+        load_for_good(builtins)?;
         let library = load_for_good(canonical)?;
         let table = Table::load(library, canonical)?;
         let (mut major, mut minor, mut count) = (0, 0, 0);
@@ -123,20 +176,14 @@ impl Nvrtc {
         let mut archs = vec![0; count as usize];
         // SAFETY: the array has the length that the library asked for.
         let code = unsafe { (table.archs)(archs.as_mut_ptr()) };
-        let toolkit = u16::try_from(major).ok().zip(u16::try_from(minor).ok());
-        let toolkit = toolkit.map(|(major, minor)| Toolkit { major, minor }).filter(|t| t.major >= 12 && code == 0);
-        let toolkit = toolkit.ok_or_else(|| unusable(format!("expected CUDA 12.0 or newer, got {major}.{minor}")))?;
-        let key = KeyFields::new("parbake.toolchain.nvrtc.v1")
-            .with("library", build_id(canonical).map_err(io("read", canonical))?)
-            .with("builtins", build_id(&builtins).map_err(io("read", &builtins))?)
-            .finish();
-        let id = format!("nvrtc {toolkit} {}", key.digest.short(16));
-        tracing::debug!(path = %canonical.display(), id, "NVRTC loaded");
+        let toolkit = u16::try_from(major).ok().zip(u16::try_from(minor).ok()).filter(|_| code == 0);
+        let toolkit = toolkit.map(|(major, minor)| Toolkit { major, minor });
+        let toolkit = toolkit.ok_or_else(|| unusable(format!("expected a version of CUDA, got {major}.{minor}")))?;
         let archs = archs.into_iter().filter_map(|a| u16::try_from(a).ok()).collect();
-        Ok(Self { table, path: canonical.to_owned(), toolkit, archs, id, foreign })
+        Ok(Self { table, toolkit, archs })
     }
 
-    fn ok(&self, call: &'static str, code: c_int) -> Result<(), ToolchainError> {
+    fn ok(&self, toolchain: &str, call: &'static str, code: c_int) -> Result<(), ToolchainError> {
         if code == 0 {
             return Ok(());
         }
@@ -148,11 +195,11 @@ impl Nvrtc {
             // SAFETY: not null, hence a static C string of the library.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
-        Err(ToolchainError::Call { toolchain: self.id.clone(), call, code, text })
+        Err(ToolchainError::Call { toolchain: toolchain.to_owned(), call, code, text })
     }
 
     /// Compiles on the calling thread.
-    fn run(&self, manifest: &CompileManifest) -> Result<(Vec<u8>, String), ToolchainError> {
+    fn run(&self, toolchain: &str, manifest: &CompileManifest) -> Result<(Vec<u8>, String), ToolchainError> {
         let unit = &manifest.unit;
         let text = c_string(&unit.name, &unit.text)?;
         let name = c_string("unit name", &unit.name)?;
@@ -178,29 +225,29 @@ impl Nvrtc {
                 names.as_ptr(),
             )
         };
-        self.ok("nvrtcCreateProgram", code)?;
+        self.ok(toolchain, "nvrtcCreateProgram", code)?;
         // SAFETY: the program was created above and lives; the array has the length that is passed.
         let code = unsafe { (self.table.compile)(program.program, options.len(), options.as_ptr()) };
-        let log = self.fetch(&program, ("nvrtcGetProgramLog", self.table.log_size, self.table.log))?;
+        let log = self.fetch(toolchain, &program, ("nvrtcGetProgramLog", self.table.log_size, self.table.log))?;
         let log = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default().trim_end().to_owned();
         match code {
             5 => {
-                let (toolchain, options) = (self.id.clone(), manifest.options.join(" "));
+                let (toolchain, options) = (toolchain.to_owned(), manifest.options.join(" "));
                 return Err(ToolchainError::Options { toolchain, options, log });
             }
             6 => {
-                let (toolchain, unit) = (self.id.clone(), unit.name.clone());
+                let (toolchain, unit) = (toolchain.to_owned(), unit.name.clone());
                 return Err(ToolchainError::Compile { toolchain, unit, target: manifest.target, log });
             }
-            code => self.ok("nvrtcCompileProgram", code)?,
+            code => self.ok(toolchain, "nvrtcCompileProgram", code)?,
         }
         let bytes = if let Target::Compute(..) = manifest.target {
-            let mut text = self.fetch(&program, ("nvrtcGetPTX", self.table.ptx_size, self.table.ptx))?;
+            let mut text = self.fetch(toolchain, &program, ("nvrtcGetPTX", self.table.ptx_size, self.table.ptx))?;
             let end = text.iter().rposition(|&c| c != 0).map_or(0, |last| last + 1);
             text.truncate(end);
             text
         } else {
-            self.fetch(&program, ("nvrtcGetCUBIN", self.table.cubin_size, self.table.cubin))?
+            self.fetch(toolchain, &program, ("nvrtcGetCUBIN", self.table.cubin_size, self.table.cubin))?
         };
         Ok((bytes, log))
     }
@@ -208,6 +255,7 @@ impl Nvrtc {
     /// One of the library's pairs of size and content.
     fn fetch(
         &self,
+        toolchain: &str,
         program: &Guard<'_>,
         (name, size, content): (
             &'static str,
@@ -217,10 +265,10 @@ impl Nvrtc {
     ) -> Result<Vec<u8>, ToolchainError> {
         let mut bytes = 0;
         // SAFETY: the program lives, and the call writes one integer.
-        self.ok(name, unsafe { size(program.program, &raw mut bytes) })?;
+        self.ok(toolchain, name, unsafe { size(program.program, &raw mut bytes) })?;
         let mut buffer = vec![0; bytes];
         // SAFETY: the buffer has the size that the library asked for.
-        self.ok(name, unsafe { content(program.program, buffer.as_mut_ptr().cast()) })?;
+        self.ok(toolchain, name, unsafe { content(program.program, buffer.as_mut_ptr().cast()) })?;
         Ok(buffer)
     }
 }
@@ -243,7 +291,10 @@ impl Toolchain for Nvrtc {
     }
 
     fn supports(&self, target: Target) -> Result<(), String> {
-        supports("NVRTC", self.toolkit, &self.archs, target)
+        match self.archs() {
+            Some(archs) => supports("NVRTC", self.toolkit, &archs, target),
+            None => supports("NVRTC", self.toolkit, &known_archs(self.toolkit), target),
+        }
     }
 
     fn spell(&self, target: Target, options: &Options, profile: Profile) -> Vec<String> {
@@ -273,12 +324,16 @@ impl Toolchain for Nvrtc {
 
     fn compile(&self, manifest: &CompileManifest) -> Result<Compiled, ToolchainError> {
         check_planned_by(self, manifest)?;
+        let loaded = self.loaded()?;
+        // Now the library's own list decides.
+        check_planned_by(self, manifest)?;
         check_name(&manifest.unit.name)?;
         check_environment(|name| std::env::var_os(name))?;
         let started = Instant::now();
         let (bytes, log) = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("nvrtc".into()).stack_size(STACK);
-            let thread = thread.spawn_scoped(scope, || self.run(manifest)).map_err(ToolchainError::Thread)?;
+            let thread =
+                thread.spawn_scoped(scope, || loaded.run(&self.id, manifest)).map_err(ToolchainError::Thread)?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
         check_image(self.id(), manifest, &bytes)?;
@@ -363,6 +418,18 @@ fn builtins(library: &Path) -> Option<PathBuf> {
     let beside = found.into_iter().next()?;
     let mapped = super::find::mapped("libnvrtc-builtins.so");
     mapped.into_iter().find(|m| m.file_name() == beside.file_name()).or(Some(beside))
+}
+
+/// The version that builtins carry in their name: `libnvrtc-builtins.so.13.0` or `….so.13.0.88`.
+pub(super) fn builtins_version(path: &Path) -> Option<Toolkit> {
+    let name = path.file_name()?.to_str()?.strip_prefix("libnvrtc-builtins.so.")?;
+    let mut parts = name.splitn(3, '.');
+    format!("{}.{}", parts.next()?, parts.next()?).parse().ok()
+}
+
+/// The architectures that a toolkit compiles for, as far as this library knows them.
+fn known_archs(toolkit: Toolkit) -> Vec<u16> {
+    parbake_model::target::ARCHS.iter().filter(|f| f.since <= toolkit).map(|f| f.arch.0).collect()
 }
 
 fn parent(path: &Path) -> &Path {

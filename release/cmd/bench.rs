@@ -13,7 +13,7 @@ use parbake_codegen::toolchain::find::find_nvcc_with;
 use parbake_codegen::toolchain::{NvccSettings, Search, Toolchain};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::dtype::DType;
-use parbake_model::identity::Spec;
+use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Target, Toolkit};
@@ -179,8 +179,8 @@ fn make(
 ) -> Result<Made, Report> {
     let sources = library.sources_digest(op).map_err(|e| e.report())?;
     let source_key = spec.source_key(library.definition(op), sources).digest;
-    let key = artifact::build_key(toolchain, library.definition(op), source_key, target);
-    let manifest = library.plan(op, spec, target, toolchain).map_err(|e| e.report())?;
+    let key = artifact::build_key(toolchain, library.definition(op), source_key, target, Profile::Release).digest;
+    let manifest = library.plan(op, spec, target, toolchain, Profile::Release).map_err(|e| e.report())?;
     artifact::compile(spec, &manifest, toolchain, source_key, key)
 }
 

@@ -8,6 +8,7 @@ use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::bake::{self, Job, Only, Plan};
 use parbake_codegen::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin};
 use parbake_model::bundle::{Bundle, LEVEL};
+use parbake_model::identity::Profile;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target, Toolkit};
@@ -163,7 +164,8 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     let make = |job: &Job<'_>| {
         let op = library.op(&job.op.name).map_err(|e| e.report())?;
         let toolchain = &toolchains[&job.target];
-        let (artifact, origin) = library.obtain(op, &job.spec, job.target, &**toolchain).map_err(|e| e.report())?;
+        let (artifact, origin) =
+            library.obtain(op, &job.spec, job.target, &**toolchain, Profile::Release).map_err(|e| e.report())?;
         if origin == parbake::decision::Origin::Store {
             from_store.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
@@ -219,7 +221,8 @@ fn up_to_date(
     for job in &plan.jobs {
         let sources = library.sources_digest(library.op(&job.op.name)?)?;
         let source_key = job.spec.source_key(job.op, sources).digest;
-        let key = artifact::build_key(&*toolchains[&job.target], job.op, source_key, job.target);
+        let key =
+            artifact::build_key(&*toolchains[&job.target], job.op, source_key, job.target, Profile::Release).digest;
         wanted.insert((source_key, job.target, key));
     }
     let current = bundle.details().is_ok_and(|d| {

@@ -6,8 +6,9 @@ use crate::select::{Select, Selected};
 use crate::text::Table;
 use parbake::decision::{Decision, Origin};
 use parbake::{Error, Goal, Library};
+use parbake_codegen::artifact;
 use parbake_model::Key;
-use parbake_model::identity::{self, Profile, Spec};
+use parbake_model::identity::Spec;
 use parbake_model::op::Op;
 use parbake_model::settings::Config;
 use serde::Serialize;
@@ -76,8 +77,8 @@ fn build_key(library: &Library, op: &Op, source_key: &Key, goal: Goal) -> Result
         return Err("not asked for: with JIT off any build of these sources that fits is taken".to_owned());
     }
     let toolchain = library.toolchain_for(goal).map_err(|report| report.what)?;
-    let options = toolchain.spell(goal.target(), &op.options, Profile::Release);
-    Ok(identity::build_key(source_key.digest, goal.target(), toolchain.id(), &options, Profile::Release))
+    let profile = library.config().profile;
+    Ok(artifact::build_key(&*toolchain, op, source_key.digest, goal.target(), profile))
 }
 
 fn describe(explanation: &Explanation, spec: &Spec) -> String {

@@ -1,7 +1,7 @@
 //! What `show` finds in a workspace.
 
 use crate::machine::{Machine, sample};
-use parbake::model::identity::Profile;
+use parbake::model::identity::{self, Profile};
 use parbake::model::metadata::{self, Metadata};
 use parbake::model::source::Closure;
 use parbake::model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION};
@@ -29,7 +29,7 @@ fn publish(machine: &Machine, dtype: &str, target: &str) -> String {
         entry: spec.entry(),
         target,
         source_key,
-        build_key: Digest::of(b"build"),
+        build_key: identity::build_key(source_key, target, &toolchain, &options, profile).digest,
         launch_abi: LAUNCH_ABI,
         library: VERSION.to_owned(),
         toolchain: toolchain.clone(),
