@@ -138,12 +138,6 @@ pub enum Error {
         /// All complaints.
         message: String,
     },
-    /// A folder that is read from by default belongs to somebody else, or others may write into it.
-    #[error("{path} is not private: what is found there is not run", path = .path.display())]
-    NotPrivate {
-        /// The folder.
-        path: PathBuf,
-    },
     /// There are no kernel sources to compile from.
     #[error("there are no kernel sources to compile {uri} from")]
     NoSources {
@@ -198,17 +192,13 @@ impl Error {
             }
             Self::Store(e) => {
                 let report = new(e.code(), Class::Environment);
-                std::error::Error::source(e).map_or(report.clone(), |s| report.caused_by_chain(s))
+                e.help().map_or(report.clone(), |help| report.help(help))
             }
             Self::Source(e) => {
                 let report = new("PB-1104", Class::Environment);
                 std::error::Error::source(e).map_or(report.clone(), |s| report.caused_by_chain(s))
             }
             Self::Definitions { code, .. } => new(code, Class::Failed),
-            Self::NotPrivate { path } => new("PB-1603", Class::Environment)
-                .with("expected", "a folder of yours that nobody else may write into")
-                .with("got", path.display())
-                .help("set HOME, or PARBAKE_WORKSPACE and PARBAKE_TOOLCHAINS, to folders of yours; or remove that one"),
             Self::NoSources { .. } => new("PB-1110", Class::Environment).help("set PARBAKE_KERNELS to a folder of kernel sources, or use a build with the feature `embed-sources`"),
         }
     }

@@ -113,7 +113,7 @@ impl Library {
             return Ok((artifact, Origin::Store));
         }
         let _lock =
-            self.config.cache.then(|| BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri)));
+            self.config.cache.then(|| BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri), self.config.lock_timeout));
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }

@@ -28,9 +28,11 @@ pub mod decision;
 pub mod driver;
 mod embedded;
 mod error;
+mod fault;
 mod goal;
 #[cfg(feature = "jit")]
 mod jit;
+mod leftovers;
 mod library;
 mod load;
 #[cfg(feature = "jit")]
@@ -55,6 +57,7 @@ pub use call::{Called, Prepared};
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;
 pub use goal::{Goal, Support};
+pub use leftovers::Collected;
 pub use library::{Library, OpId, SpecId};
 pub use parbake_model as model;
 pub use stats::Stats;

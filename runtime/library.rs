@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::Op;
-use parbake_model::settings::{self, Config, nearest};
+use parbake_model::settings::{Config, nearest};
 use parbake_model::source::{KernelTree, OpSources, binding_digest};
 use parbake_model::{Digest, Target, space};
 use std::collections::{HashMap, HashSet};
@@ -69,12 +69,10 @@ impl Library {
     /// # Errors
     /// Op definitions that are wrong, or a bundle that cannot be used.
     pub fn open(config: Config) -> Result<Self, Error> {
-        for root in [&config.workspace, &config.toolchains] {
-            // A folder below the temporary one can be laid there by anybody; what is read from it is run.
-            let fallback = config.fallback.as_ref().filter(|f| root.starts_with(f) && f.exists());
-            if let Some(fallback) = fallback.filter(|f| !settings::owned_privately(f)) {
-                return Err(Error::NotPrivate { path: fallback.clone() });
-            }
+        let workspace = Workspace::of(&config);
+        for part in [workspace.store(), workspace.generated()] {
+            // Bundles still serve, so this is no error; a look-up that needs the folder names it.
+            let _ = workspace.trusted(&part).inspect_err(Workspace::say_distrust);
         }
         let tree = match &config.kernels {
             Some(folder) => Some(KernelTree::folder(folder.clone())),
@@ -85,7 +83,6 @@ impl Library {
         if let Some(bytes) = crate::embedded::bundle() {
             bundles.push(OpenBundle::embedded(bytes)?);
         }
-        let workspace = Workspace::new(config.workspace.clone());
         Ok(Self {
             tree,
             store: Store::new(workspace.clone()),

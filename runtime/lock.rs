@@ -1,13 +1,19 @@
 //! Locks that save work. Correctness never rests on them: publishing is safe without.
+//!
+//! They are the kernel's, on a file that is opened close-on-exec: a process that dies releases them, whatever compilers
+//! it leaves behind.
 
+use crate::fault;
 use crate::workspace::Workspace;
 use parbake_model::Digest;
+use parbake_model::owner::{self, Owner};
 use std::fs::{File, TryLockError};
-use std::io::{Read, Seek, Write};
-use std::time::{Duration, Instant};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long to wait for another process that compiles the same thing.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Held while one build is made; released when dropped, or by the kernel if the process dies.
 #[derive(Debug)]
@@ -16,43 +22,120 @@ pub(crate) struct BuildLock {
 }
 
 impl BuildLock {
-    /// Takes the lock of a build, saying once that it waits and for whom. Gives up after two minutes, and at once
-    /// where locks do not work or nothing can be written: compiling twice is better than failing.
-    pub(crate) fn take(workspace: &Workspace, build_key: Digest, what: &str) -> Self {
+    /// Takes the lock of a build, saying once, and at once, that it waits and for whom. Gives up after `limit`, and at
+    /// once where locks do not work or nothing can be written: compiling twice is better than failing.
+    pub(crate) fn take(workspace: &Workspace, build_key: Digest, what: &str, limit: Duration) -> Self {
         let none = Self { _file: None };
-        let Ok(folder) = workspace.make(workspace.locks()) else { return none };
-        let path = folder.join(format!("{build_key}.lock"));
-        let Ok(mut file) = File::options().read(true).write(true).create(true).truncate(false).open(&path) else {
-            return none;
-        };
+        let path = workspace.locks().join(format!("{build_key}.lock"));
         let start = Instant::now();
-        let mut said = false;
+        let mut said = None;
         loop {
-            match file.try_lock() {
-                Ok(()) => {
-                    let _ = file.set_len(0);
-                    let _ = file.rewind();
-                    let _ = writeln!(file, "process {} compiles {what}", std::process::id());
+            let opened = fault::retried(|| open(workspace, &path)).and_then(|file| match file.try_lock() {
+                Ok(()) => Ok((file, true)),
+                Err(TryLockError::WouldBlock) => Ok((file, false)),
+                Err(TryLockError::Error(error)) => Err(error),
+            });
+            match opened {
+                // Old lock files are collected: a lock on one that has gone meanwhile excludes nobody.
+                Ok((file, true)) if is_still(&file, &path) => {
+                    sign(&file, what);
                     return Self { _file: Some(file) };
                 }
-                Err(TryLockError::WouldBlock) if start.elapsed() < PATIENCE => {}
-                Err(TryLockError::WouldBlock) => {
-                    tracing::warn!(lock = %path.display(), "waited two minutes for another process; compiling here too");
-                    return none;
+                Ok((_, true)) => continue,
+                Ok((file, false)) => {
+                    let waited = start.elapsed();
+                    let holder = holder(&file);
+                    // A holder signs right after it took the lock, so a missing name is worth a few looks.
+                    if said.is_none() && (holder.is_some() || waited > 5 * PAUSE) {
+                        let holder = said.insert(holder.unwrap_or_else(|| "another process".into()));
+                        tracing::warn!("waiting for {holder}, which compiles {what} (lock {})", path.display());
+                    }
+                    if waited >= limit {
+                        let holder = said.unwrap_or_default();
+                        tracing::warn!("waited {} s for {holder}; compiling {what} here too", limit.as_secs());
+                        return none;
+                    }
                 }
-                Err(TryLockError::Error(error)) => {
-                    tracing::debug!(lock = %path.display(), %error, "locks do not work here; going on without");
+                Err(error) => {
+                    tracing::debug!(lock = %path.display(), %error, "no lock can be taken here; going on without");
                     return none;
                 }
             }
-            if !said {
-                said = true;
-                let mut holder = String::new();
-                let _ = file.rewind();
-                let _ = (&file).take(200).read_to_string(&mut holder);
-                tracing::warn!(lock = %path.display(), holder = holder.trim(), "waiting for another process that compiles {what}");
-            }
-            std::thread::sleep(Duration::from_millis(10));
+            std::thread::sleep(PAUSE);
         }
+    }
+}
+
+fn open(workspace: &Workspace, path: &Path) -> io::Result<File> {
+    workspace.make(workspace.locks())?;
+    let file = workspace.create().read(true).truncate(false).open(path)?;
+    workspace.share(path, 0o660);
+    Ok(file)
+}
+
+/// Whether an open file is still the one of that name.
+fn is_still(file: &File, path: &Path) -> bool {
+    let same = |name: std::fs::Metadata| file.metadata().map(|m| (m.dev(), m.ino()) == (name.dev(), name.ino()));
+    std::fs::metadata(path).and_then(same).unwrap_or(false)
+}
+
+/// Writes who holds the lock. A full disk is no reason not to hold it.
+fn sign(mut file: &File, what: &str) {
+    let Owner { process, host } = Owner::this();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let line = format!("process {process} on {host} since {since} compiles {what}\n");
+    let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(line.as_bytes()));
+}
+
+/// Who holds the lock, in words; `None` if the holder did not sign.
+fn holder(mut file: &File) -> Option<String> {
+    let mut line = String::new();
+    file.rewind().ok()?;
+    file.take(300).read_to_string(&mut line).ok()?;
+    describe(&line, SystemTime::now())
+}
+
+fn describe(line: &str, now: SystemTime) -> Option<String> {
+    let mut words = line.split_whitespace();
+    let mut after = |name: &str| words.next().filter(|w| *w == name).and_then(|_| words.next());
+    let (process, host, since) = (after("process")?, after("on")?, after("since")?);
+    // Another host's clock may be ahead of ours.
+    let age = now.duration_since(UNIX_EPOCH + Duration::from_secs(since.parse().ok()?)).unwrap_or_default();
+    let elsewhere = if host == owner::host() { "" } else { " (another host)" };
+    Some(format!("process {process} on {host}{elsewhere} since {} s", age.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_is_described() {
+        let here = owner::host();
+        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+        let line = |host: &str| format!("process 12 on {host} since 1000 compiles k for host\n");
+        assert_eq!(describe(&line(&here), at(1007)).unwrap(), format!("process 12 on {here} since 7 s"));
+        assert_eq!(describe(&line("other"), at(900)).unwrap(), "process 12 on other (another host) since 0 s");
+        for cut in ["", "process", "process 12 on", "process 12 on x since soon", "12 on x"] {
+            assert_eq!(describe(cut, at(0)), None, "{cut}");
+        }
+    }
+
+    #[test]
+    fn a_lock_on_a_file_that_has_gone_is_not_taken_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let workspace = Workspace::new(folder.path().join("w"));
+        let key = Digest::of(b"key");
+        let path = workspace.locks().join(format!("{key}.lock"));
+        let held = BuildLock::take(&workspace, key, "k", Duration::from_secs(10));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| BuildLock::take(&workspace, key, "k", Duration::from_secs(10)));
+            std::thread::sleep(Duration::from_millis(50));
+            // The file goes while the waiter waits for it: what the waiter gets in the end is the one of that name.
+            std::fs::remove_file(&path).unwrap();
+            drop(held);
+            let lock = waiter.join().unwrap();
+            assert!(is_still(lock._file.as_ref().unwrap(), &path));
+        });
     }
 }

@@ -143,6 +143,10 @@ impl Library {
             decision.note(place, None, "switched off by PARBAKE_CACHE");
             return None;
         }
+        if let Err(untrusted) = self.workspace.trusted(&self.workspace.store()) {
+            decision.note(place, None, untrusted);
+            return None;
+        }
         #[cfg(feature = "jit")]
         if self.config.jit
             && let Ok(toolchain) = self.jit.toolchain(self, goal.target(), goal.driver(), None)

@@ -4,12 +4,17 @@
 //! name is never overwritten: the loser of a race adopts the winner after verifying it. An I/O error is not corruption;
 //! only content that fails verification is moved out of the way.
 
+use crate::fault::{self, Fault};
 use crate::version;
 use crate::workspace::Workspace;
 use parbake_model::metadata::Metadata;
+use parbake_model::owner::Owner;
+use parbake_model::trust::Untrusted;
 use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION};
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// An artifact and its metadata.
@@ -23,19 +28,18 @@ pub struct Artifact {
     pub path: Option<PathBuf>,
 }
 
-/// Why an entry cannot be used.
+/// Why an entry cannot be used, or none be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The file system refused; the entry may be fine.
-    #[error("cannot {what} {path}")]
+    #[error("cannot {what} {path}: {error}")]
     Io {
         /// What was tried.
         what: &'static str,
         /// Where.
         path: PathBuf,
         /// Why.
-        #[source]
-        source: io::Error,
+        error: io::Error,
     },
     /// The content is not what its metadata says.
     #[error("{path} is damaged: {why}")]
@@ -45,15 +49,74 @@ pub enum StoreError {
         /// What is wrong.
         why: String,
     },
+    /// Whoever may write there is not to choose what runs here.
+    #[error(transparent)]
+    Untrusted(#[from] Untrusted),
+    /// The disk or a quota is full.
+    #[error("no room for the {needed} bytes of an entry in {path}: {error}")]
+    NoRoom {
+        /// Where.
+        path: PathBuf,
+        /// The size of the whole entry.
+        needed: u64,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file system can only be read.
+    #[error("{path} can only be read: {error}")]
+    ReadOnly {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// Staged and published entries are on different file systems, so that a rename cannot publish.
+    #[error("{path} and its stage are on different file systems: {error}")]
+    Apart {
+        /// The entry's folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
 }
 
 impl StoreError {
+    /// The error of a write of so many bytes.
+    fn of(what: &'static str, path: &Path, needed: u64, error: io::Error) -> Self {
+        let path = path.to_owned();
+        match Fault::of(&error) {
+            Fault::NoRoom => Self::NoRoom { path, needed, error },
+            Fault::ReadOnly => Self::ReadOnly { path, error },
+            Fault::OtherFileSystem => Self::Apart { path, error },
+            _ => Self::Io { what, path, error },
+        }
+    }
+
     /// The stable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Io { .. } => "PB-1601",
             Self::Damaged { .. } => "PB-1602",
+            Self::Untrusted(_) => "PB-1603",
+            Self::NoRoom { .. } => "PB-1604",
+            Self::ReadOnly { .. } => "PB-1605",
+            Self::Apart { .. } => "PB-1606",
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn help(&self) -> Option<String> {
+        match self {
+            Self::Io { .. } | Self::Damaged { .. } => None,
+            Self::Untrusted(Untrusted { path, .. }) => Some(format!(
+                "chmod go-w {}, or set PARBAKE_WORKSPACE to a folder of yours; PARBAKE_WORKSPACE_SHARED=on trusts the folder's group",
+                path.display()
+            )),
+            Self::NoRoom { .. } => Some("make room, or set PARBAKE_STORE to a folder with more".into()),
+            Self::ReadOnly { .. } => Some("set PARBAKE_WORKSPACE to a folder that can be written".into()),
+            Self::Apart { .. } => Some("let PARBAKE_STORE be one file system: nothing mounted below it".into()),
         }
     }
 }
@@ -81,14 +144,12 @@ impl Store {
     /// The entry of that exact build, verified; `None` if there is none. Only reads.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if it fails verification, [`StoreError::Io`] if it cannot be read.
+    /// [`StoreError::Damaged`] if it fails verification, [`StoreError::Io`] if it cannot be read, not even at the fifth
+    /// try, [`StoreError::Untrusted`] if others may write there.
     pub fn get(&self, source_key: Digest, target: Target, build_key: Digest) -> Result<Option<Artifact>, StoreError> {
         let folder = self.folder(source_key, target).join(build_key.to_string());
-        match read(&folder, source_key, target, build_key) {
-            Ok(artifact) => Ok(Some(artifact)),
-            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-        }
+        self.workspace.trusted(&folder)?;
+        read(&folder, source_key, target, build_key)
     }
 
     /// Every entry of a source and target, by build key, each verified or with what is wrong. Only reads.
@@ -124,81 +185,117 @@ impl Store {
         sources.filter(|s| list(s.clone()).any(|target| list(target).any(names_it))).count()
     }
 
-    /// Moves a damaged entry away, so that it is compiled anew. If a faster process has replaced it by a good one in the
-    /// meantime, that one goes back.
+    /// Moves a damaged entry away, so that it is compiled anew. It is looked at once more before and after: a faster
+    /// process may have replaced it by a good one, which stays or goes back.
     pub(crate) fn quarantine(&self, source_key: Digest, target: Target, build_key: Digest) {
+        let damaged = |found| matches!(found, Err(StoreError::Damaged { .. }));
+        if !damaged(self.get(source_key, target, build_key)) {
+            return;
+        }
         let path = self.folder(source_key, target).join(build_key.to_string());
-        let to = self.workspace.temporary().join(format!("damaged-{}", unique()));
-        let moved = self.workspace.make(self.workspace.temporary()).and_then(|_| std::fs::rename(&path, &to));
-        if moved.is_ok() && read(&to, source_key, target, build_key).is_ok() {
+        let to = self.workspace.staging().join(Owner::this().name("damaged-"));
+        let moved = self.workspace.make(self.workspace.staging()).and_then(|_| std::fs::rename(&path, &to));
+        if moved.is_ok() && !damaged(read(&to, source_key, target, build_key)) {
             let _ = std::fs::rename(&to, &path);
             return;
         }
         tracing::warn!(path = %path.display(), moved = moved.is_ok(), "a damaged entry of the store is put aside");
     }
 
-    /// Publishes an artifact; adopts the entry of a faster process.
+    /// Publishes an artifact; adopts the entry of a faster process. What was staged is gone afterwards, whatever
+    /// happened.
     ///
     /// # Errors
     /// If nothing could be published; the caller still has the bytes.
     pub fn publish(&self, metadata: &Metadata, bytes: &[u8], build: &str) -> Result<Artifact, StoreError> {
-        let parent = self.folder(metadata.source_key, metadata.target);
-        let folder = parent.join(metadata.build_key.to_string());
+        let json = metadata.to_json();
+        let files = [(metadata.file.as_str(), bytes), ("meta.json", json.as_bytes()), ("build.json", build.as_bytes())];
+        let needed = files.iter().map(|(_, content)| content.len() as u64).sum();
         let refuse = |what, path: &Path| {
             let path = path.to_owned();
-            move |source| StoreError::Io { what, path, source }
+            move |error| StoreError::of(what, &path, needed, error)
         };
+        let parent = self.folder(metadata.source_key, metadata.target);
+        let folder = parent.join(metadata.build_key.to_string());
+        self.workspace.trusted(&folder)?;
+        let staged = Staged::new(&self.workspace).map_err(refuse("create a folder in", &self.workspace.staging()))?;
+        for (name, content) in files {
+            let path = staged.path.join(name);
+            self.write(&path, content).map_err(refuse("write", &path))?;
+        }
+        let verified = read(&staged.path, metadata.source_key, metadata.target, metadata.build_key)?;
+        let gone = || StoreError::of("read", &staged.path, needed, io::ErrorKind::NotFound.into());
+        let verified = verified.ok_or_else(gone)?;
+        staged.sync();
         self.workspace.make(parent.clone()).map_err(refuse("create", &parent))?;
-        let temporary =
-            self.workspace.make(self.workspace.temporary()).map_err(refuse("create", self.workspace.root()))?;
-        let staged =
-            tempfile::Builder::new().prefix("stage-").tempdir_in(&temporary).map_err(refuse("create", &temporary))?;
-        for (name, content) in [
-            (metadata.file.as_str(), bytes),
-            ("meta.json", metadata.to_json().as_bytes()),
-            ("build.json", build.as_bytes()),
-        ] {
-            let path = staged.path().join(name);
-            let mut file = std::fs::File::create(&path).map_err(refuse("create", &path))?;
-            file.write_all(content).and_then(|()| file.sync_all()).map_err(refuse("write", &path))?;
-        }
-        read(staged.path(), metadata.source_key, metadata.target, metadata.build_key)?;
-        let _ = std::fs::File::open(staged.path()).and_then(|d| d.sync_all());
-        // The staging folder was made private; an entry is as readable as the workspace lets it be.
-        let _ = std::fs::set_permissions(staged.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755));
-        match std::fs::rename(staged.path(), &folder) {
+        let renamed = fault::retried(|| std::fs::rename(&staged.path, &folder));
+        let published = match renamed {
             Ok(()) => {
-                // What was renamed away is not there to be removed.
-                let _ = staged.keep();
-                let _ = std::fs::File::open(&parent).and_then(|d| d.sync_all());
-                Ok(Artifact { bytes: bytes.to_owned(), metadata: metadata.clone(), path: Some(folder) })
+                for changed in [Some(parent.as_path()), parent.parent()].into_iter().flatten() {
+                    let _ = File::open(changed).and_then(|d| d.sync_all());
+                }
+                Artifact { path: Some(folder), ..verified }
             }
-            Err(source) => match self.get(metadata.source_key, metadata.target, metadata.build_key) {
-                Ok(Some(winner)) => Ok(winner),
-                _ => Err(StoreError::Io { what: "publish", path: folder, source }),
+            // Somebody was faster; or the rename was done and only its answer lost, as on a network file system.
+            Err(error) => match self.get(metadata.source_key, metadata.target, metadata.build_key) {
+                Ok(Some(winner)) => winner,
+                _ => return Err(refuse("publish", &folder)(error)),
             },
-        }
+        };
+        drop(staged);
+        self.workspace.collect_now_and_then();
+        Ok(published)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let mut file = self.workspace.create().create_new(true).open(path)?;
+        self.workspace.share(path, 0o660);
+        file.write_all(content)?;
+        file.sync_all()
     }
 }
 
-/// Reads an entry's folder and verifies that it is what its place says.
-fn read(folder: &Path, source_key: Digest, target: Target, build_key: Digest) -> Result<Artifact, StoreError> {
+/// A folder that is about to become an entry. Unless it was renamed, it goes away with the value; if the process dies,
+/// it is collected by age.
+struct Staged {
+    path: PathBuf,
+    /// Locked, so that other hosts see that it is in use.
+    folder: Option<File>,
+}
+
+impl Staged {
+    fn new(workspace: &Workspace) -> io::Result<Self> {
+        let path = workspace.make(workspace.staging())?.join(Owner::this().name("stage-"));
+        DirBuilder::new().mode(0o755).create(&path)?;
+        workspace.share(&path, 0o2770);
+        let folder = File::open(&path).ok();
+        let _ = folder.as_ref().map(File::try_lock);
+        Ok(Self { path, folder })
+    }
+
+    /// Not every file system can sync a folder; the files themselves are synced by now.
+    fn sync(&self) {
+        let _ = self.folder.as_ref().map(File::sync_all);
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Reads an entry's folder and verifies that it is what its place says; `None` if there is no such folder.
+fn read(
+    folder: &Path,
+    source_key: Digest,
+    target: Target,
+    build_key: Digest,
+) -> Result<Option<Artifact>, StoreError> {
     let damaged = |why: String| StoreError::Damaged { path: folder.to_owned(), why };
-    let file = |name: &str| {
-        let path = folder.join(name);
-        let refuse = |source| StoreError::Io { what: "read", path: path.clone(), source };
-        match std::fs::metadata(&path) {
-            // An entry is renamed into place whole, so a file that is missing in its folder is damage.
-            Err(e) if e.kind() == io::ErrorKind::NotFound && folder.is_dir() => {
-                Err(damaged(format!("{name} is missing")))
-            }
-            Err(e) => Err(refuse(e)),
-            Ok(m) if m.len() > LARGEST => Err(damaged(format!("{name} is too large"))),
-            Ok(_) => std::fs::read(&path).map_err(refuse),
-        }
-    };
-    let metadata = Metadata::from_json(&file("meta.json")?).map_err(|e| damaged(e.to_string()))?;
-    let bytes = file(&metadata.file)?;
+    let Some(text) = content(folder, "meta.json")? else { return Ok(None) };
+    let metadata = Metadata::from_json(&text).map_err(|e| damaged(e.to_string()))?;
+    let Some(bytes) = content(folder, &metadata.file)? else { return Ok(None) };
     let place = (metadata.source_key, metadata.target, metadata.build_key) == (source_key, target, build_key);
     let why = if !place {
         format!("its metadata is of {} for {}, build {}", metadata.uri, metadata.target, metadata.build_key.short(12))
@@ -212,15 +309,51 @@ fn read(folder: &Path, source_key: Digest, target: Target, build_key: Digest) ->
     } else if metadata.size != bytes.len() as u64 || metadata.image != Digest::of(&bytes) {
         format!("{} holds {} bytes that do not hash to {}", metadata.file, bytes.len(), metadata.image.short(12))
     } else {
-        return Ok(Artifact { bytes, metadata, path: Some(folder.to_owned()) });
+        return Ok(Some(Artifact { bytes, metadata, path: Some(folder.to_owned()) }));
     };
     Err(damaged(why))
 }
 
-/// A name that no other process and no other thread takes.
-fn unique() -> String {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}-{}", std::process::id(), since.as_nanos(), COUNT.fetch_add(1, Ordering::Relaxed))
+/// The content of an entry's file; `None` if there is no such entry.
+///
+/// An entry is renamed into place whole, so a file that is missing in its folder is damage. But a network file system
+/// may say so of a file that is there: only a listing of the folder is believed, and only at the second look.
+fn content(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let path = folder.join(name);
+    let damaged = |why: String| StoreError::Damaged { path: folder.to_owned(), why };
+    let refuse = |error| StoreError::Io { what: "read", path: path.clone(), error };
+    let fetch = || {
+        let mut file = File::open(&path)?;
+        let size = file.metadata()?.len();
+        if size > LARGEST {
+            return Ok(None);
+        }
+        let mut bytes = Vec::with_capacity(size as usize);
+        file.read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    };
+    let listed = || {
+        let mut entries = std::fs::read_dir(folder)?;
+        entries.try_fold(false, |found, entry| Ok(found || entry?.file_name() == *name))
+    };
+    let mut missed = false;
+    let mut last = io::ErrorKind::NotFound.into();
+    for pause in fault::PAUSES {
+        last = match fault::retried(fetch) {
+            Ok(Some(bytes)) => return Ok(Some(bytes)),
+            Ok(None) => return Err(damaged(format!("{name} is too large"))),
+            Err(error) if Fault::of(&error) == Fault::Absent => error,
+            Err(error) => return Err(refuse(error)),
+        };
+        match fault::retried(listed) {
+            Ok(true) => {}
+            Ok(false) if missed => return Err(damaged(format!("{name} is missing"))),
+            Ok(false) => missed = true,
+            Err(error) if Fault::of(&error) == Fault::Absent && !folder.exists() => return Ok(None),
+            Err(error) if Fault::of(&error) == Fault::Absent => {}
+            Err(error) => return Err(refuse(error)),
+        }
+        std::thread::sleep(pause);
+    }
+    Err(refuse(last))
 }

@@ -15,11 +15,13 @@ pub mod fatbin;
 pub mod identity;
 pub mod metadata;
 pub mod op;
+pub mod owner;
 pub mod report;
 pub mod settings;
 pub mod source;
 pub mod space;
 pub mod target;
+pub mod trust;
 pub mod verdict;
 
 pub use digest::{Digest, Key, KeyFields};

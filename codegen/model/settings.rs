@@ -6,7 +6,8 @@ use crate::identity::Profile;
 use crate::target::Target;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// A setting: one environment variable.
 #[derive(Debug)]
@@ -48,14 +49,38 @@ pub const SETTINGS: &[Setting] = &[
         "on",
         "`off` neither reads nor writes the store: every kernel that no bundle covers is compiled anew (diagnosis)",
     ),
+    setting(
+        "PARBAKE_COMPILE_TIMEOUT",
+        "seconds",
+        "300",
+        "How long a compiler process may run before it and all that it started are killed; NVRTC runs inside this process and is not limited",
+    ),
+    setting("PARBAKE_GEN", "path", "<workspace>/gen", "Where generated sources are left for a person to read"),
     setting("PARBAKE_JIT", "boolean", "on", "`off` makes an uncovered kernel an error that names the gap"),
-    setting("PARBAKE_JOBS", "number", "the processors at hand", "How many compilers run at once in a bake"),
+    setting(
+        "PARBAKE_JOBS",
+        "number",
+        "the processors at hand, or fewer if memory is short",
+        "How many compilers run at once in a bake",
+    ),
     setting("PARBAKE_KERNELS", "path", "sources inside the library", "Folder of kernel sources to use instead"),
     setting(
         "PARBAKE_LOADER_LOG",
         "error|warn|info|debug|trace|off",
         "warn",
         "What the command line prints of the artifact loader's log",
+    ),
+    setting(
+        "PARBAKE_LOCK_TIMEOUT",
+        "seconds",
+        "120",
+        "How long to wait for another process that compiles the same kernel before compiling it here too",
+    ),
+    setting(
+        "PARBAKE_MEMORY",
+        "bytes, as in `8G`",
+        "what the machine and the control group have free",
+        "How much memory compilers may take together: how many run at once follows from it",
     ),
     setting("PARBAKE_NVCC_LAUNCHER", "command", "none", "What to put before `nvcc`, as in `sccache`"),
     setting("PARBAKE_NVRTC", "path", "searched for", "The NVRTC library to compile with"),
@@ -64,6 +89,18 @@ pub const SETTINGS: &[Setting] = &[
         "release|lineinfo|debug",
         "release",
         "What is compiled on demand: `lineinfo` adds source lines for profilers, `debug` is for a device debugger; other than `release`, bundles are not looked at",
+    ),
+    setting(
+        "PARBAKE_STORE",
+        "path",
+        "<workspace>/store",
+        "Where compiled kernels are kept, with their locks and what is about to become an entry",
+    ),
+    setting(
+        "PARBAKE_TMP",
+        "path",
+        "<workspace>/tmp",
+        "Where compiler processes work; a folder that everybody may write, such as `/tmp`, will do",
     ),
     setting(
         "PARBAKE_TOOLCHAINS",
@@ -76,6 +113,12 @@ pub const SETTINGS: &[Setting] = &[
         "path",
         "$XDG_CACHE_HOME/parbake",
         "Root of everything written at run time: generated sources, the store, temporary files",
+    ),
+    setting(
+        "PARBAKE_WORKSPACE_SHARED",
+        "boolean",
+        "off",
+        "`on` trusts all members of the group that the workspace belongs to: whoever may write there chooses what runs here",
     ),
 ];
 
@@ -110,6 +153,10 @@ pub struct Config {
     pub bundles: Vec<PathBuf>,
     /// Whether the store is read and written.
     pub cache: bool,
+    /// How long a compiler process may run.
+    pub compile_timeout: Duration,
+    /// Where generated sources go, if not below the workspace.
+    pub generated: Option<PathBuf>,
     /// Whether an uncovered kernel may be compiled.
     pub jit: bool,
     /// How many compilers run at once.
@@ -118,18 +165,26 @@ pub struct Config {
     pub kernels: Option<PathBuf>,
     /// Filter of the loader's log.
     pub loader_log: String,
+    /// How long to wait for another process that compiles the same.
+    pub lock_timeout: Duration,
+    /// Bytes that compilers may take together, if that is not to be found out.
+    pub memory: Option<u64>,
     /// Prefix of nvcc's command.
     pub nvcc_launcher: Option<String>,
     /// The NVRTC library.
     pub nvrtc: Option<PathBuf>,
     /// What is compiled on demand.
     pub profile: Profile,
+    /// Where the store is, if not below the workspace.
+    pub store: Option<PathBuf>,
+    /// Where compilers work, if not below the workspace.
+    pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
     /// Root of what is written.
     pub workspace: PathBuf,
-    /// The folder below the temporary one that stands in for a home, which nobody else may write into.
-    pub fallback: Option<PathBuf>,
+    /// Whether the members of the workspace's group trust each other.
+    pub workspace_shared: bool,
     /// For each setting that is set: its text.
     pub set: BTreeMap<&'static str, String>,
     /// Things a person should be told: unknown variables.
@@ -144,6 +199,22 @@ pub fn boolean(text: &str) -> Option<bool> {
         "0" | "off" | "false" | "no" => Some(false),
         _ => None,
     }
+}
+
+/// Reads a number of bytes: `1500000`, `512M`, `8G`, also as `8GB` and `8GiB`.
+#[must_use]
+pub fn bytes(text: &str) -> Option<u64> {
+    let text = text.trim().to_ascii_uppercase();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let power = match unit.trim_start().strip_suffix("IB").unwrap_or(unit.trim_start().trim_end_matches('B')) {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(1024u64.pow(power)).filter(|bytes| *bytes > 0)
 }
 
 impl Config {
@@ -186,16 +257,22 @@ impl Config {
             archs: None,
             bundles: Vec::new(),
             cache: true,
+            compile_timeout: Duration::from_secs(300),
+            generated: None,
             jit: true,
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             kernels: None,
             loader_log: "warn".to_owned(),
+            lock_timeout: Duration::from_secs(120),
+            memory: None,
             nvcc_launcher: None,
             nvrtc: None,
             profile: Profile::Release,
+            store: None,
+            temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
             workspace: cache_home(&vars),
-            fallback: Some(private_temp()),
+            workspace_shared: false,
             set: BTreeMap::new(),
             warnings: Vec::new(),
         };
@@ -221,12 +298,18 @@ impl Config {
             let path = PathBuf::from(text);
             if path.is_absolute() { Ok(path) } else { Err(bad("an absolute path (`~` is not expanded)")) }
         };
+        let seconds = || {
+            let number = text.parse().ok().filter(|s| (1..=86_400).contains(s));
+            number.map(Duration::from_secs).ok_or_else(|| bad("a number of seconds from 1 to 86400"))
+        };
         let targets = || Target::parse_list(text).map_err(|e| bad(&format!("a list of architectures ({e})")));
         match setting.name {
             "PARBAKE_AOT_ARCHS" => self.aot_archs = Some(targets()?),
             "PARBAKE_ARCHS" => self.archs = Some(targets()?),
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
             "PARBAKE_CACHE" => self.cache = flag()?,
+            "PARBAKE_COMPILE_TIMEOUT" => self.compile_timeout = seconds()?,
+            "PARBAKE_GEN" => self.generated = Some(path(text)?),
             "PARBAKE_JIT" => self.jit = flag()?,
             "PARBAKE_JOBS" => {
                 self.jobs = text
@@ -241,11 +324,19 @@ impl Config {
                 self.loader_log =
                     levels.iter().find(|l| **l == text).ok_or_else(|| bad(&levels.join(", ")))?.to_string();
             }
+            "PARBAKE_LOCK_TIMEOUT" => self.lock_timeout = seconds()?,
+            "PARBAKE_MEMORY" => {
+                let expected = "a number of bytes above 0, with `K`, `M`, `G` or `T` for powers of 1024";
+                self.memory = Some(bytes(text).ok_or_else(|| bad(expected))?);
+            }
             "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
             "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),
             "PARBAKE_PROFILE" => self.profile = text.parse().map_err(|()| bad("release, lineinfo or debug"))?,
+            "PARBAKE_STORE" => self.store = Some(path(text)?),
+            "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
             "PARBAKE_WORKSPACE" => self.workspace = path(text)?,
+            "PARBAKE_WORKSPACE_SHARED" => self.workspace_shared = flag()?,
             name => unreachable!("bug: setting {name} is in the table but has no field"),
         }
         Ok(())
@@ -258,7 +349,10 @@ impl Config {
             return (text.clone(), "environment");
         }
         let value = match setting.name {
+            "PARBAKE_GEN" => self.workspace.join("gen").display().to_string(),
             "PARBAKE_JOBS" => self.jobs.to_string(),
+            "PARBAKE_STORE" => self.workspace.join("store").display().to_string(),
+            "PARBAKE_TMP" => self.workspace.join("tmp").display().to_string(),
             "PARBAKE_TOOLCHAINS" => self.toolchains.display().to_string(),
             "PARBAKE_WORKSPACE" => self.workspace.display().to_string(),
             _ => setting.default.to_owned(),
@@ -313,17 +407,10 @@ pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     (edit_distance(given, best) <= (given.len().max(best.len()) / 2).max(1)).then_some(best)
 }
 
-/// Whether a path is inside a folder that only its owner may write.
-#[must_use]
-pub fn owned_privately(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let me = std::fs::metadata("/proc/self").map(|m| m.uid());
-    std::fs::metadata(path).is_ok_and(|m| me.is_ok_and(|me| m.uid() == me) && m.mode() & 0o022 == 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     fn config(pairs: &[(&str, &str)]) -> Result<Config, BadSetting> {
         Config::from_pairs(pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())))
@@ -336,7 +423,8 @@ mod tests {
             let value = match setting.kind {
                 "boolean" => "off",
                 "targets" => "80,90a",
-                "number" => "3",
+                "number" | "seconds" => "3",
+                k if k.starts_with("bytes") => "3G",
                 k if k.starts_with("error|") => "info",
                 k if k.starts_with("release|") => "lineinfo",
                 _ => "/x",
@@ -354,6 +442,27 @@ mod tests {
         assert!(config(&[("PARBAKE_WORKSPACE", "~/x")]).is_err());
         assert!(config(&[("PARBAKE_ARCHS", "99")]).is_err());
         assert!(config(&[("PARBAKE_JOBS", "0")]).is_err());
+    }
+
+    #[test]
+    fn bytes_have_units_and_are_never_none() {
+        for (text, expected) in [
+            ("1500000", Some(1_500_000)),
+            ("8G", Some(8 << 30)),
+            ("512 MiB", Some(512 << 20)),
+            ("1kb", Some(1024)),
+            ("2T", Some(2 << 40)),
+            ("0", None),
+            ("G", None),
+            ("1.5G", None),
+            ("-1", None),
+            ("8X", None),
+            ("99999999999T", None),
+        ] {
+            assert_eq!(bytes(text), expected, "{text}");
+        }
+        assert!(config(&[("PARBAKE_MEMORY", "much")]).is_err());
+        assert!(config(&[("PARBAKE_LOCK_TIMEOUT", "0")]).is_err());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use parbake::driver::{self, Driver};
 use parbake::{Goal, Library};
 use parbake_codegen::toolchain::{NotFound, Search, Toolchain, find_nvfatbin, find_nvrtc};
 use parbake_model::report::{Class, Report};
-use parbake_model::settings::{Config, SETTINGS, owned_privately};
+use parbake_model::settings::{Config, SETTINGS};
 use parbake_model::{Target, Toolkit, VERSION};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -293,7 +293,7 @@ fn workspace(path: &Path) -> Finding {
     if !path.exists() {
         return Finding::new("workspace", Level::Ok, format!("{shown}: made when something must be written{space}"));
     }
-    if !owned_privately(path) {
+    if parbake_model::trust::check(path, false).is_err() {
         let what = format!("{shown}: others can write it, or it is not yours{space}");
         return Finding::new("workspace", Level::Warn, what).help(format!("chmod go-w {shown}"));
     }

@@ -115,7 +115,7 @@ fn image(found: Result<parbake::store::Artifact, StoreError>) -> Option<Image> {
             let metadata = Metadata::from_json(&std::fs::read(path.join("meta.json")).ok()?).ok()?;
             (path, metadata, Vec::new(), Some(why))
         }
-        Err(StoreError::Io { .. }) => return None,
+        Err(_) => return None,
     };
     let manifest = manifest(&folder);
     let gpu = metadata.target != Target::Host && damaged.is_none();

@@ -1,0 +1,218 @@
+//! What killed processes leave in a workspace, and its collection by age.
+//!
+//! Something is removed only if it is old by the clock of its own file system, its owner holds no lock on it, and the
+//! process in its name does not live on this host. A clock that jumps can therefore not take anything from a live
+//! process here, and times in the future are never old.
+
+use crate::workspace::Workspace;
+use parbake_model::owner::Owner;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// How old leftovers are when they are collected unasked.
+const AGE: Duration = Duration::from_secs(24 * 3600);
+/// How long a lock file was not taken before it goes. They are empty but for a line.
+const LOCK_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Its time says when leftovers were last collected.
+const STAMP: &str = "collected";
+
+/// What was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Collected {
+    /// Files and folders.
+    pub count: usize,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+impl Workspace {
+    /// Removes what killed processes left and is older than that: unfinished entries, damaged ones that were put aside,
+    /// folders of compilers, files of locks that nobody took for a week. What cannot be removed stays.
+    pub fn collect_leftovers(&self, older_than: Duration) -> Collected {
+        let mut collected = Collected::default();
+        let Some(now) = self.stamp() else { return collected };
+        for (folder, prefixes) in [
+            (self.staging(), &["stage-", "damaged-"][..]),
+            (self.temporary(), &["compile-"]),
+            (self.generated(), &["stage-"]),
+        ] {
+            if self.trusted(&folder).is_err() {
+                continue;
+            }
+            for path in entries(&folder) {
+                let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+                let ours = prefixes.iter().any(|prefix| name.starts_with(prefix));
+                if ours && is_old(&path, now, older_than) && !is_used(&path, name) {
+                    collected.remove(&path);
+                }
+            }
+        }
+        for path in entries(&self.locks()).filter(|p| is_old(p, now, older_than.max(LOCK_AGE))) {
+            // Held while removing: whoever waits for it sees, once it gets the lock, that its file is no longer there.
+            if let Ok(lock) = File::options().write(true).open(&path)
+                && lock.try_lock().is_ok()
+            {
+                collected.remove(&path);
+            }
+        }
+        if collected.count > 0 {
+            let Collected { count, bytes } = collected;
+            tracing::info!(workspace = %self.root().display(), count, bytes, "leftovers of killed processes were removed");
+        }
+        collected
+    }
+
+    /// Collects leftovers at most once in a process and once a day: after something was published, when a folder or
+    /// two more to look at cost nothing beside the compilation.
+    pub(crate) fn collect_now_and_then(&self) {
+        static DONE: AtomicBool = AtomicBool::new(false);
+        if DONE.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let last = std::fs::metadata(self.staging().join(STAMP)).and_then(|m| m.modified());
+        // A stamp in the future, left while the clock was wrong, is no reason to wait for that day.
+        let recent = last.is_ok_and(|last| SystemTime::now().duration_since(last).is_ok_and(|age| age < AGE));
+        if !recent {
+            self.collect_leftovers(AGE);
+        }
+    }
+
+    /// Writes the stamp and gives its time: what now is for the file system, which may be another host's.
+    fn stamp(&self) -> Option<SystemTime> {
+        let path = self.make(self.staging()).ok()?.join(STAMP);
+        let mut file = self.create().truncate(true).open(&path).ok()?;
+        self.share(&path, 0o660);
+        std::io::Write::write_all(&mut file, b"\n").ok()?;
+        file.metadata().and_then(|m| m.modified()).ok()
+    }
+}
+
+impl Collected {
+    fn remove(&mut self, path: &Path) {
+        let bytes = size(path);
+        let removed = if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
+        match removed {
+            Ok(()) => {
+                self.count += 1;
+                self.bytes += bytes;
+            }
+            Err(error) => tracing::debug!(path = %path.display(), %error, "a leftover stays"),
+        }
+    }
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path())
+}
+
+/// Bytes of a file, or of all files below a folder. Links are not followed.
+fn size(path: &Path) -> u64 {
+    match std::fs::symlink_metadata(path) {
+        Ok(m) if m.is_dir() => entries(path).map(|p| size(&p)).sum(),
+        Ok(m) => m.len(),
+        Err(_) => 0,
+    }
+}
+
+fn is_old(path: &Path, now: SystemTime, age: Duration) -> bool {
+    let modified = std::fs::symlink_metadata(path).and_then(|m| m.modified());
+    modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|since| since >= age))
+}
+
+fn is_used(path: &Path, name: &str) -> bool {
+    // What was put aside is used by nobody.
+    if name.starts_with("damaged-") {
+        return false;
+    }
+    let locked = File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
+    locked || Owner::of(name).and_then(|owner| owner.alive()).unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+
+    struct Place {
+        _folder: tempfile::TempDir,
+        workspace: Workspace,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            Self { workspace: Workspace::new(folder.path().join("w")), _folder: folder }
+        }
+
+        /// A folder with 100 bytes in it, last changed that long ago.
+        fn leave(&self, parent: PathBuf, name: &str, age: i64) -> PathBuf {
+            let path = self.workspace.make(parent).unwrap().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("kernel.so"), [0; 100]).unwrap();
+            set_age(&path, age);
+            path
+        }
+    }
+
+    fn set_age(path: &Path, seconds: i64) {
+        let age = Duration::from_secs(seconds.unsigned_abs());
+        let time = if seconds < 0 { SystemTime::now() + age } else { SystemTime::now() - age };
+        File::open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    #[test]
+    fn what_is_old_and_dead_goes_and_the_rest_stays() {
+        let place = Place::new();
+        let (stage, compile) = (place.workspace.staging(), place.workspace.temporary());
+        let host = parbake_model::owner::host();
+        let (dead, live) = (format!("{}@{host}", u32::MAX), format!("{}@{host}", std::process::id()));
+        let two_days = 2 * 24 * 3600;
+        let gone = [
+            place.leave(stage.clone(), &format!("stage-{dead}-1-0"), two_days),
+            place.leave(stage.clone(), "stage-1@elsewhere-1-0", two_days),
+            place.leave(stage.clone(), &format!("damaged-{live}-1-0"), two_days),
+            place.leave(compile.clone(), &format!("compile-{dead}-abc"), two_days),
+        ];
+        let kept = [
+            place.leave(stage.clone(), &format!("stage-{dead}-2-0"), 3600),
+            // A live process on this host, however old its folder looks: the clock may have jumped.
+            place.leave(stage.clone(), &format!("stage-{live}-2-0"), 100 * two_days),
+            place.leave(compile, &format!("compile-{live}-abc"), 100 * two_days),
+            // From the future.
+            place.leave(stage.clone(), &format!("stage-{dead}-3-0"), -two_days),
+            // Not ours.
+            place.leave(stage.clone(), "somebody's", two_days),
+        ];
+        // Alive on another host, which shows by its lock only.
+        let locked = place.leave(stage, "stage-1@elsewhere-2-0", two_days);
+        let lock = File::open(&locked).unwrap();
+        lock.lock().unwrap();
+        set_age(&locked, two_days);
+
+        assert_eq!(place.workspace.collect_leftovers(DAY), Collected { count: 4, bytes: 400 });
+        assert!(gone.iter().all(|p| !p.exists()));
+        assert!(kept.iter().chain([&locked]).all(|p| p.exists()));
+        drop(lock);
+        assert_eq!(place.workspace.collect_leftovers(DAY).count, 1);
+    }
+
+    #[test]
+    fn a_lock_that_is_held_stays_and_an_old_one_goes() {
+        let place = Place::new();
+        let folder = place.workspace.make(place.workspace.locks()).unwrap();
+        let [held, old, new] = ["held", "old", "new"].map(|name| folder.join(name));
+        for path in [&held, &old, &new] {
+            std::fs::write(path, "process 1\n").unwrap();
+        }
+        let lock = File::open(&held).unwrap();
+        lock.lock().unwrap();
+        set_age(&held, 8 * 24 * 3600);
+        set_age(&old, 8 * 24 * 3600);
+        set_age(&new, 6 * 24 * 3600);
+        assert_eq!(place.workspace.collect_leftovers(Duration::ZERO).count, 1);
+        assert!(held.exists() && !old.exists() && new.exists());
+    }
+}
