@@ -116,6 +116,11 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// `1 entry`, `2 entries`.
+pub(crate) fn entries(number: usize) -> String {
+    if number == 1 { "1 entry".to_owned() } else { format!("{number} entries") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

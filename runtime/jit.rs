@@ -1,5 +1,6 @@
 //! Compiling what nothing covers. The order is always: look up, lock, look up again, compile, verify, publish.
 
+use crate::cache;
 use crate::decision::Origin;
 use crate::error::Error;
 use crate::library::{Library, OpId};
@@ -107,13 +108,18 @@ impl Library {
             if let Err(StoreError::Damaged { .. }) = &found {
                 self.store.quarantine(source_key, target, key);
             }
-            found.ok().flatten()
+            let found = found.ok().flatten();
+            if let Some(folder) = found.as_ref().and_then(|a| a.path.as_ref()) {
+                cache::note_use(folder);
+            }
+            found
         };
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }
-        let _lock =
-            self.config.cache.then(|| BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri), self.config.lock_timeout));
+        let _lock = self.config.cache.then(|| {
+            BuildLock::take(&self.workspace, key, &format!("{} for {target}", spec.uri), self.config.lock_timeout)
+        });
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }

@@ -1,6 +1,7 @@
 //! Loading: the registry of this process, and what fills it. One thread works for a key, others wait for it.
 
 use crate::binding::Tactic;
+use crate::cache;
 use crate::code::{Code, Kernel, Place};
 use crate::decision::{Decision, Origin};
 use crate::driver;
@@ -71,7 +72,12 @@ impl Library {
             let (mut decision, found) = self.find(op, spec, goal, !self.config.jit)?;
             let (image, target, origin, compile_ms) = match found {
                 Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
-                Some(Candidate::Store(artifact)) => (artifact.bytes, artifact.metadata.target, Origin::Store, None),
+                Some(Candidate::Store(artifact)) => {
+                    if let Some(folder) = &artifact.path {
+                        cache::note_use(folder);
+                    }
+                    (artifact.bytes, artifact.metadata.target, Origin::Store, None)
+                }
                 None => {
                     let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
                     let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);

@@ -4,10 +4,11 @@ use super::inspect;
 use crate::output::{Failure, Output};
 use crate::text;
 use parbake::Library;
+use parbake::cache::source_keys;
 use parbake_model::bundle::{Bundle, BundleError, Summary};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Digest, LAUNCH_ABI, VERSION, space};
+use parbake_model::{Digest, LAUNCH_ABI, VERSION};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ struct Checked {
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
     config.bundles.clear();
     // Without readable sources the bytes can still be checked.
-    let keys = Library::open(config).ok().and_then(|library| keys(&library));
+    let keys = Library::open(config).ok().as_ref().and_then(source_keys);
     let checked: Vec<Checked> = args.files.iter().map(|file| check(file, keys.as_ref())).collect();
     out.show(&serde_json::json!({ "bundles": checked }), || checked.iter().map(describe).collect());
     if checked.iter().all(|c| c.ok) {
@@ -70,16 +71,6 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         unread.iter().fold(report, |report, file| report.with("cannot read", *file))
     });
     Err(Failure::shown(unread.into_iter().collect()))
-}
-
-/// The source keys of every spec that this library has.
-fn keys(library: &Library) -> Option<HashSet<Digest>> {
-    let mut keys = HashSet::new();
-    for (id, op) in library.ops() {
-        let sources = library.sources_digest(id).ok()?;
-        keys.extend(space::specs(op).map(|(spec, _)| spec.source_key(op, sources).digest));
-    }
-    Some(keys)
 }
 
 fn check(path: &Path, keys: Option<&HashSet<Digest>>) -> Checked {

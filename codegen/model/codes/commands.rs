@@ -89,7 +89,7 @@ pub(super) const COMMANDS: &[Code] = &[
     row(
         "PB-3130",
         "The machine has problems",
-        "`parbake doctor` found something that was asked for and does not work, or nothing that works at all.",
+        "`parbake doctor` found something that is there or was asked for and does not work, or that kernels can neither be built nor run here.",
         "Each finding that is marked as a problem comes with its fix.",
     ),
     row(
@@ -109,5 +109,29 @@ pub(super) const COMMANDS: &[Code] = &[
         "There is no such error code",
         "`parbake explain` was given a code that no error has.",
         "`parbake explain` without a code lists all of them.",
+    ),
+    row(
+        "PB-3151",
+        "The store has no such entry",
+        "No entry of the workspace's store has a URI, source key or build key that begins with what was given.",
+        "`parbake cache list` lists the entries. `parbake show` also looks into bundles.",
+    ),
+    row(
+        "PB-3152",
+        "The store has damaged entries",
+        "Contents of entries are not what their metadata say: a disk that fails, a copy that was cut, or somebody who wrote there. None of them is run.",
+        "Each is made anew when it is next compiled. `parbake cache prune --damaged` removes them all.",
+    ),
+    row(
+        "PB-3153",
+        "It is not known which entries are stale",
+        "The library's definitions or sources cannot be read, so nothing can be said about what they want.",
+        "`parbake doctor` says what is wrong with them.",
+    ),
+    row(
+        "PB-3154",
+        "Nothing was removed",
+        "`parbake cache clear` was not confirmed: the answer was no, or there is no terminal to ask on.",
+        "Add `--yes`.",
     ),
 ];

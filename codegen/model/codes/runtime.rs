@@ -18,8 +18,32 @@ pub(super) const STORE: &[Code] = &[
     row(
         "PB-1603",
         "A folder is not private",
-        "A default folder below the temporary one belongs to somebody else, or others may write into it. What is found there would be run, so it is refused.",
-        "Set HOME, or PARBAKE_WORKSPACE and PARBAKE_TOOLCHAINS, to folders of yours; or remove the folder that is named.",
+        "The workspace, a part of it or the folder of toolchains belongs to somebody else, or others may write into it. What is found there would be run, so it is left alone.",
+        "Take the permission away (chmod go-w), or set PARBAKE_WORKSPACE to a folder of yours. PARBAKE_WORKSPACE_SHARED=on trusts the folder's group.",
+    ),
+    row(
+        "PB-1604",
+        "There is no room for an entry of the store",
+        "The disk or a quota is full. The kernel was compiled and stays in memory; nothing half-written is left.",
+        "Make room, as with `parbake cache prune --max-size 1G`, or set PARBAKE_STORE to a folder with more.",
+    ),
+    row(
+        "PB-1605",
+        "The store is on a file system that can only be read",
+        "Kernels that are compiled stay in memory, and are compiled again by the next process.",
+        "Set PARBAKE_WORKSPACE to a folder that can be written, or ship bundles.",
+    ),
+    row(
+        "PB-1606",
+        "The store lies on two file systems",
+        "An entry becomes visible by a rename, which does not work across file systems.",
+        "Let PARBAKE_STORE be one file system: nothing mounted below it.",
+    ),
+    row(
+        "PB-1620",
+        "An entry of the store is of another version",
+        "It is whole, but the library that made it does not fit this one. It is left alone, because both may share a workspace.",
+        "Nothing needs to be done. `parbake cache prune --stale` removes entries that the library here does not use.",
     ),
 ];
 
