@@ -87,6 +87,12 @@ pub(super) const COMMANDS: &[Code] = &[
     ),
     row("PB-3121", "The beginning of a URI is that of several", "The candidates are listed.", "Give more of it."),
     row(
+        "PB-3122",
+        "Only a URI can be shown",
+        "`parbake show` was given an op and values, and the op definitions cannot be read.",
+        "Name a URI, or mend the definitions: `parbake doctor`.",
+    ),
+    row(
         "PB-3130",
         "The machine has problems",
         "`parbake doctor` found something that is there or was asked for and does not work, or that kernels can neither be built nor run here.",
