@@ -8,9 +8,10 @@ use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::source;
 use parbake_model::target::known_targets;
 use parbake_model::verdict::{self, Image};
-use parbake_model::{LAUNCH_ABI, Target, Toolkit, VERSION, space};
+use parbake_model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION, space};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,6 +37,19 @@ pub struct Plan<'a> {
     pub skipped: Vec<Skipped>,
     /// The targets asked for, sorted.
     pub targets: Vec<Target>,
+}
+
+impl Plan<'_> {
+    /// Keeps what concerns some specs.
+    pub fn keep<'s>(&mut self, specs: impl IntoIterator<Item = &'s Spec>) {
+        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        for spec in specs {
+            ids.insert(spec.spec_id);
+            words.insert(spec.to_string());
+        }
+        self.jobs.retain(|job| ids.contains(&job.spec.spec_id));
+        self.skipped.retain(|skipped| words.contains(&skipped.spec));
+    }
 }
 
 /// Axis → the values wanted. An axis that is not named is baked whole; every tactic always is, so that a launcher that
@@ -191,12 +205,14 @@ pub fn provenance(level: i32, packers: &BTreeSet<String>) -> BTreeMap<String, St
 }
 
 /// Packs artifacts into a bundle. GPU images become fatbins of one image each, by the packer of their own toolkit.
+/// `params` gives the digest of an op's parameters ([`parbake_model::source::params_digest`]).
 ///
 /// # Errors
 /// A packer that is missing or fails, or an image that is not what its metadata says.
 pub fn pack(
     plan: &Plan<'_>,
     made: Vec<Made>,
+    params: &dyn Fn(&Op) -> Result<Digest, Report>,
     nvfatbin: &dyn Fn(Target, Toolkit) -> Result<Arc<Nvfatbin>, Report>,
     level: i32,
     threads: usize,
@@ -236,7 +252,7 @@ pub fn pack(
             size: 0,
             resources: metadata.resources,
         };
-        let spec = SpecDetails::new(&job.spec, metadata.source_key, &job.op.options);
+        let spec = SpecDetails::new(&job.spec, metadata.source_key, params(job.op)?, &job.op.options);
         writer.push(Item { spec, image, bytes }).map_err(|e| failed(&e, e.code()))?;
     }
     writer.finish().map_err(|e| failed(&e, e.code()))
@@ -300,5 +316,9 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
         let search = Search { want: Some(toolkit), explicit: None, ..search(target) };
         find_nvfatbin(&search).map_err(|e| e.report())
     };
-    pack(&plan, made, &nvfatbin, LEVEL, request.config.jobs)
+    let params = |op: &Op| {
+        let digest = source::params_digest(&request.registry.tree, op);
+        digest.map_err(|e| Report::new("PB-1104", Class::Environment, e.to_string()))
+    };
+    pack(&plan, made, &params, &nvfatbin, LEVEL, request.config.jobs)
 }

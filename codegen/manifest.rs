@@ -5,7 +5,7 @@ use crate::layout::{self, Layouts};
 use crate::registry::{Entry, Registry};
 use parbake_model::digest::Digest;
 use parbake_model::op::{Op, Role};
-use parbake_model::source::{SourceError, binding_digest};
+use parbake_model::source::{SourceError, binding_digest, params_digest};
 use parbake_model::{LAUNCH_ABI, codes, settings, space};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub struct ManifestOp {
     pub sources: Digest,
     /// The digest over what launcher and reference are compiled from.
     pub binding: Digest,
+    /// The digest over the declaration of the parameters.
+    pub params: Digest,
 }
 
 /// Renders every generated file in memory: path below the project's root → text.
@@ -44,7 +46,8 @@ pub fn render(registry: &Registry, root: &Path, force: bool) -> Result<BTreeMap<
     let layouts = layout::from_bindings(&params);
     let row = |e: &Entry| {
         let binding = binding_digest(&registry.tree, &e.op)?;
-        Ok(ManifestOp { op: e.op.clone(), sources: e.sources.digest, binding })
+        let params = params_digest(&registry.tree, &e.op)?;
+        Ok(ManifestOp { op: e.op.clone(), sources: e.sources.digest, binding, params })
     };
     let ops = registry.entries.iter().map(row).collect::<Result<_, SourceError>>()?;
     let mut files = BTreeMap::new();

@@ -7,6 +7,7 @@ mod checkout;
 mod cmd;
 mod extract;
 mod output;
+mod seal;
 mod select;
 mod text;
 
@@ -32,9 +33,12 @@ enum Command {
     Expand(cmd::expand::Args),
     Supports(cmd::supports::Args),
     Why(cmd::why::Args),
+    Lock(cmd::lock::Args),
+    Prepare(cmd::prepare::Args),
     Build(cmd::build::Args),
     Inspect(cmd::inspect::Args),
     Verify(cmd::verify::Args),
+    Sign(cmd::sign::Args),
     Show(cmd::show::Args),
     Run(cmd::run::Args),
     Demo(cmd::demo::Args),
@@ -67,9 +71,12 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Expand(args) => cmd::expand::run(args, config, out),
         Command::Supports(args) => cmd::supports::run(args, config, out),
         Command::Why(args) => cmd::why::run(args, config, out),
+        Command::Lock(args) => cmd::lock::run(args, config, out),
+        Command::Prepare(args) => cmd::prepare::run(args, config, out),
         Command::Build(args) => cmd::build::run(args, config, out),
         Command::Inspect(args) => cmd::inspect::run(args, config, out),
         Command::Verify(args) => cmd::verify::run(args, config, out),
+        Command::Sign(args) => cmd::sign::run(args, config, out),
         Command::Show(args) => cmd::show::run(args, config, out),
         Command::Run(args) => cmd::run::run(args, config, out),
         Command::Demo(args) => cmd::demo::run(args, config, out),

@@ -46,8 +46,10 @@ impl Select {
         let goal = match target {
             Some(Target::Host) => Goal::Host,
             Some(target) => Goal::Target(target),
-            None if driver::ready().is_some_and(|r| !r.devices.is_empty()) => library.goal(Place::Cuda(0))?,
-            None => Goal::Host,
+            None => match driver::first() {
+                Ok(device) => library.goal(Place::Cuda(device.ordinal))?,
+                Err(_) => Goal::Host,
+            },
         };
         let spec = library.spec(op, &values, goal.target())?;
         Ok(Selected { library, op, spec, goal })

@@ -1,18 +1,43 @@
 //! The bundles that this process looks kernels up in.
+//!
+//! Three tiers: named by the settings or on the command line, installed beside the library, embedded in it. A tier is
+//! asked as a whole, so that an exact image in its second bundle is preferred to a baseline one in its first; the next
+//! tier is asked only if this one has nothing that fits.
+//!
+//! Who names a bundle wants that one, so one that cannot be used is an error. An installed one was put there by
+//! somebody else, perhaps for another version: it is passed over with a warning, and every decision says so.
 
-use crate::decision::Decision;
+use crate::decision::{Decision, Miss};
 use crate::error::Error;
 use crate::goal::Goal;
+use crate::signature::{self, Keys};
 use crate::version;
-use parbake_model::bundle::{Bundle, BundleError, Entry, Part};
-use parbake_model::{Digest, LAUNCH_ABI, VERSION};
+use parbake_model::bundle::{Bundle, BundleError, Entry, Opening, Part, SpecDetails};
+use parbake_model::identity::Spec;
+use parbake_model::settings::{Config, SignaturePolicy, VersionBypass};
+use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// Where a bundle comes from, in look-up order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Tier {
+    Explicit,
+    Installed,
+    Embedded,
+}
 
 /// An open bundle that fits this library.
 pub(crate) struct OpenBundle {
     pub(crate) name: String,
     path: PathBuf,
+    tier: Tier,
     bundle: Bundle,
+    /// Its version does not fit, and was let pass.
+    bypassed: bool,
+    /// Why it is no longer looked into.
+    damaged: OnceLock<String>,
 }
 
 impl std::fmt::Debug for OpenBundle {
@@ -21,70 +46,270 @@ impl std::fmt::Debug for OpenBundle {
     }
 }
 
-impl OpenBundle {
-    /// Opens a bundle file. Nothing is written, and only its index and details are read.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+/// All bundles of a library.
+#[derive(Debug, Default)]
+pub(crate) struct Bundles {
+    open: Vec<OpenBundle>,
+    /// Installed bundles, or folders of them, that cannot be used, and why.
+    refused: Vec<(String, String)>,
+    bypass: Option<VersionBypass>,
+}
+
+/// What is looked up.
+pub(crate) struct Wanted<'a> {
+    pub(crate) spec: &'a Spec,
+    pub(crate) source_key: Digest,
+    /// The digest of the parameters, if there is a bypass that needs it.
+    pub(crate) params: Option<Digest>,
+    /// Whether to say why there is nothing.
+    pub(crate) thorough: bool,
+}
+
+/// The candidates of one bundle: where there are none, why.
+type Candidates<'a> = Result<Vec<&'a Entry>, (Miss, String)>;
+
+impl Bundles {
+    /// Opens the bundles of the settings, those installed, and the embedded one. Nothing is written.
+    ///
+    /// # Errors
+    /// A bundle of the settings that cannot be used, or public keys that are none.
+    pub(crate) fn open(config: &Config) -> Result<Self, Error> {
+        let checked = config.signature != SignaturePolicy::Off;
+        let keys = if checked { Keys::of(config).map_err(Error::PublicKey)? } else { Keys::default() };
+        let admission = Admission { keys, signature: config.signature, bypass: config.version_bypass.clone() };
+        let open = |path: &PathBuf| admission.file(path, Tier::Explicit);
+        let mut all = Self {
+            open: config.bundles.iter().map(open).collect::<Result<_, _>>()?,
+            refused: Vec::new(),
+            bypass: config.version_bypass.clone(),
+        };
+        for folder in &config.installed {
+            all.install(folder, &admission);
+        }
+        if let Some(bytes) = crate::embedded::bundle() {
+            let path = PathBuf::from("(embedded)");
+            let bundle = Bundle::open(bytes).map_err(|source| Error::Bundle { path: path.clone(), source })?;
+            // It is part of the program, which is as trusted as what checks signatures.
+            all.open.push(admission.bundle("embedded bundle".to_owned(), path, Tier::Embedded, bundle)?);
+        }
+        Ok(all)
+    }
+
+    /// Opens what is installed in a folder. A folder that is not there is none.
+    fn install(&mut self, folder: &Path, admission: &Admission) {
+        let mut refuse = |place: &Path, why: String| {
+            tracing::warn!(path = %place.display(), why, "installed bundles are not used");
+            self.refused.push((format!("installed {}", place.display()), format!("not used: {why}")));
+        };
+        let listed = match std::fs::read_dir(folder) {
+            Ok(entries) => entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>(),
+            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return,
+            Err(e) => Err(e),
+        };
+        let mut paths = listed.unwrap_or_else(|e| {
+            refuse(folder, format!("the folder cannot be listed: {e}"));
+            Vec::new()
+        });
+        paths.retain(|p| p.extension().is_some_and(|e| e == "pbk"));
+        paths.sort();
+        for path in paths {
+            match admission.file(&path, Tier::Installed) {
+                Ok(bundle) => self.open.push(bundle),
+                Err(e) => refuse(&path, e.one_line()),
+            }
+        }
+    }
+
+    /// Names of the bundles in use, in look-up order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.open.iter().map(|b| b.name.as_str())
+    }
+
+    /// The same with the targets of their images.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = (&str, BTreeSet<Target>)> {
+        self.open.iter().map(|b| (b.name.as_str(), b.bundle.entries().iter().map(|e| e.target).collect()))
+    }
+
+    /// What is installed and not used, and why.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.refused.iter().map(|(place, why)| (place.as_str(), why.as_str()))
+    }
+
+    /// The best image for a spec; every candidate of the tiers that were asked is noted.
+    pub(crate) fn find(
+        &self,
+        wanted: &Wanted<'_>,
+        goal: Goal,
+        decision: &mut Decision,
+    ) -> Option<(&OpenBundle, &Entry)> {
+        for (place, why) in &self.refused {
+            decision.miss(place, None, Miss::Unreadable, why);
+        }
+        if self.open.is_empty() && self.refused.is_empty() {
+            let why = "none: PARBAKE_BUNDLES is not set, none is installed, and none is embedded";
+            decision.miss("bundles", None, Miss::NotCovered, why);
+        }
+        for tier in [Tier::Explicit, Tier::Installed, Tier::Embedded] {
+            let bundles = || self.open.iter().filter(|b| b.tier == tier);
+            let plain: Vec<_> = bundles().map(|b| (b, b.candidates(wanted))).collect();
+            if let Some(found) = choose(&plain, goal, None, decision) {
+                return Some(found);
+            }
+            // What needs no bypass was preferred, whatever its target.
+            let Some(bypass) = &self.bypass else { continue };
+            let named = bundles().filter(|b| b.bundle.library() == bypass.bundle);
+            let stretched: Vec<_> = named.map(|b| (b, b.stretched(wanted))).collect();
+            if let Some(found) = choose(&stretched, goal, Some(bypass), decision) {
+                decision.version_bypass = Some(bypass.to_string());
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+/// The best of the candidates of several bundles. All are noted, bundle by bundle.
+fn choose<'a>(
+    all: &[(&'a OpenBundle, Candidates<'a>)],
+    goal: Goal,
+    bypass: Option<&VersionBypass>,
+    decision: &mut Decision,
+) -> Option<(&'a OpenBundle, &'a Entry)> {
+    let entries = |candidates: &Candidates<'a>| candidates.as_ref().map(Vec::clone).unwrap_or_default();
+    let pairs = all.iter().flat_map(|(b, c)| entries(c).into_iter().map(move |e| (e.judged(), (*b, e))));
+    let (best, trace) = goal.select(pairs);
+    let mut trace = trace.into_iter();
+    for (bundle, candidates) in all {
+        let place = match bypass {
+            Some(bypass) => format!("{} by version bypass {bypass}", bundle.name),
+            None => bundle.name.clone(),
+        };
+        match candidates {
+            Ok(entries) => decision.note_all(&place, trace.by_ref().take(entries.len()).collect()),
+            Err((miss, why)) => decision.miss(place, None, *miss, why),
+        }
+    }
+    best
+}
+
+/// What a bundle must satisfy.
+struct Admission {
+    keys: Keys,
+    signature: SignaturePolicy,
+    bypass: Option<VersionBypass>,
+}
+
+impl Admission {
+    /// Opens a bundle file: its signature is checked first, and on the bytes that are parsed then.
+    fn file(&self, path: &Path, tier: Tier) -> Result<OpenBundle, Error> {
         let refuse = |source| Error::Bundle { path: path.to_owned(), source };
         let file = std::fs::File::open(path).map_err(|source| BundleError::Io { part: Part::Header, source });
-        let bundle = file.and_then(Bundle::open).map_err(refuse)?;
-        Self::admit(format!("bundle {}", path.display()), path.to_owned(), bundle)
+        let mut opening = file.and_then(Opening::read).map_err(refuse)?;
+        if self.signature != SignaturePolicy::Off {
+            match signature::check(&self.keys, path, opening.signed().map_err(refuse)?) {
+                Ok(signed) => tracing::debug!(path = %path.display(), key = %signed.key, "signature is right"),
+                Err(source) if self.signature == SignaturePolicy::Required => {
+                    return Err(Error::Signature { path: path.to_owned(), source });
+                }
+                Err(e) => tracing::warn!(path = %path.display(), why = e.words(), "a bundle is used unsigned"),
+            }
+        }
+        let word = if tier == Tier::Installed { "installed bundle" } else { "bundle" };
+        let bundle = opening.open().map_err(refuse)?;
+        self.bundle(format!("{word} {}", path.display()), path.to_owned(), tier, bundle)
     }
 
-    /// Takes a bundle that lies inside the library.
-    pub(crate) fn embedded(bytes: &'static [u8]) -> Result<Self, Error> {
-        let path = PathBuf::from("(embedded)");
-        let bundle = Bundle::open(bytes).map_err(|source| Error::Bundle { path: path.clone(), source })?;
-        Self::admit("embedded bundle".to_owned(), path, bundle)
-    }
-
-    /// The clear error before any look-up: same caret range of versions, same launch ABI.
-    fn admit(name: String, path: PathBuf, bundle: Bundle) -> Result<Self, Error> {
-        let (library, abi) = (bundle.library().to_owned(), bundle.launch_abi());
-        if !fits(&library, abi) {
+    /// The clear error before any look-up: same caret range of versions, same launch ABI. A bypass names one pair of
+    /// versions, and never another ABI.
+    fn bundle(&self, name: String, path: PathBuf, tier: Tier, bundle: Bundle) -> Result<OpenBundle, Error> {
+        let (library, abi) = (bundle.library(), bundle.launch_abi());
+        let bypassed = !fits(library, abi);
+        let named = self.bypass.as_ref().is_some_and(|b| b.bundle == library);
+        if bypassed && (!named || abi != LAUNCH_ABI) {
             return Err(Error::BundleVersion {
                 path,
                 bundle: format!("made by version {library}, launch ABI {abi}"),
                 library: format!("version {VERSION}, launch ABI {LAUNCH_ABI}"),
+                bypass: self.bypass.as_ref().map(ToString::to_string),
+                pair: (abi == LAUNCH_ABI).then(|| format!("{library}:{VERSION}")),
             });
         }
-        Ok(Self { name, path, bundle })
+        Ok(OpenBundle { name, path, tier, bundle, bypassed, damaged: OnceLock::new() })
+    }
+}
+
+impl OpenBundle {
+    /// Images of exactly these sources.
+    fn candidates(&self, wanted: &Wanted<'_>) -> Candidates<'_> {
+        if let Some(why) = self.damaged.get() {
+            return Err((Miss::Integrity, why.clone()));
+        }
+        if self.bypassed {
+            let why = format!("made by version {}, which does not fit {VERSION}", self.bundle.library());
+            return Err((Miss::OtherVersion, why));
+        }
+        let entries: Vec<&Entry> = self.bundle.targets_of(wanted.source_key).collect();
+        if entries.is_empty() { Err(self.absence(wanted)) } else { Ok(entries) }
     }
 
-    /// The best image for a source on a device; every candidate is noted.
-    pub(crate) fn find(
-        &self,
-        source_key: Digest,
-        goal: Goal,
-        thorough: bool,
-        decision: &mut Decision,
-    ) -> Option<&Entry> {
-        let entries: Vec<&Entry> = self.bundle.targets_of(source_key).collect();
-        if entries.is_empty() {
-            let absence = if thorough { self.absence(decision) } else { "no image of these sources".to_owned() };
-            decision.note(&self.name, None, absence);
-            return None;
+    /// Images of the same spec with the same parameters, whatever sources and version.
+    fn stretched(&self, wanted: &Wanted<'_>) -> Candidates<'_> {
+        if let Some(why) = self.damaged.get() {
+            return Err((Miss::Integrity, why.clone()));
         }
-        let (best, trace) = goal.select(entries.iter().map(|e| (e.judged(), *e)));
-        decision.note_all(&self.name, trace);
-        best
+        let spec = self.spec(wanted)?;
+        match spec.params {
+            None => {
+                let why = "its details do not say what parameters its kernels take";
+                return Err((Miss::OtherVersion, why.to_owned()));
+            }
+            theirs if theirs != wanted.params => {
+                let why = "its kernels take other parameters than the library's launchers fill";
+                return Err((Miss::OtherVersion, why.to_owned()));
+            }
+            Some(_) => {}
+        }
+        Ok(self.bundle.targets_of(spec.source_key).collect())
+    }
+
+    fn spec(&self, wanted: &Wanted<'_>) -> Result<&SpecDetails, (Miss, String)> {
+        let unknown = |e| (Miss::Integrity, format!("what else it holds is not known: {e}"));
+        let details = self.bundle.details().map_err(unknown)?;
+        let found = details.specs.iter().find(|s| s.spec_id == wanted.spec.spec_id);
+        found.ok_or_else(|| (Miss::NotCovered, "not covered: it does not hold this spec".to_owned()))
     }
 
     /// Why there is no image of a source: another build of the same spec is told from none at all.
-    fn absence(&self, decision: &Decision) -> String {
-        let details = self.bundle.details().ok();
-        let other = details.and_then(|d| d.specs.iter().find(|s| s.uri == decision.uri));
-        match other {
-            Some(spec) => format!(
-                "source changed: it holds this spec from sources {}, the library's are {}",
-                spec.source_key.short(12),
-                decision.source_key.short(12)
-            ),
-            None => "not covered: it does not hold this spec".to_owned(),
+    fn absence(&self, wanted: &Wanted<'_>) -> (Miss, String) {
+        if !wanted.thorough {
+            return (Miss::NotCovered, "no image of these sources".to_owned());
+        }
+        match self.spec(wanted) {
+            Ok(spec) => {
+                let (theirs, ours) = (spec.source_key.short(12), wanted.source_key.short(12));
+                let why = format!("source changed: it holds this spec from sources {theirs}, the library's are {ours}");
+                (Miss::SourceChanged, why)
+            }
+            Err(why) => why,
         }
     }
 
-    pub(crate) fn image(&self, entry: &Entry) -> Result<Vec<u8>, Error> {
-        self.bundle.image(entry).map_err(|source| Error::Bundle { path: self.path.clone(), source })
+    /// The bytes of an image; none if the bundle was found damaged and is looked into no more. That is for installed
+    /// ones only.
+    pub(crate) fn image(&self, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
+        match self.bundle.image(entry) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(source) if self.tier == Tier::Installed => {
+                let error = Error::Bundle { path: self.path.clone(), source };
+                self.damaged.get_or_init(|| {
+                    let why = error.one_line();
+                    tracing::warn!(path = %self.path.display(), why, "an installed bundle is used no more");
+                    format!("not used: {why}")
+                });
+                Ok(None)
+            }
+            Err(source) => Err(Error::Bundle { path: self.path.clone(), source }),
+        }
     }
 }
 

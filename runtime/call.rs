@@ -69,6 +69,9 @@ impl Library {
         let Some(mut prepared) = self.prepare_call(op, tensors, scalars, place)? else {
             return Ok(Called { kernel: None, from: Origin::Registry });
         };
+        if prepared.from == Origin::Jit {
+            prepared.kernel.warn_if_captured(&self.definition(op).name, stream);
+        }
         // SAFETY: the caller vouches for the memory.
         unsafe { prepared.launch(stream)? };
         Ok(Called { kernel: Some(prepared.kernel), from: prepared.from })

@@ -2,9 +2,11 @@
 
 use crate::binding::Launch;
 use crate::decision::{Decision, Origin};
-use crate::driver::{self, Current, DriverError, Handle, Ready};
+use crate::driver::{self, Current, DriverError, Handle, Ready, RelaxedCapture, capturing};
 use crate::error::Error;
 use cudarc::driver::sys;
+use parbake_model::Target;
+use parbake_model::identity::Spec;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 
@@ -33,6 +35,10 @@ pub struct Kernel {
     pub entry: String,
     /// The spec's URI.
     pub uri: String,
+    /// The spec.
+    pub spec: Spec,
+    /// What a compiler would have been asked for at its place.
+    pub wanted: Target,
     /// How it was found.
     pub decision: Decision,
     /// Where it came from when it was loaded.
@@ -75,12 +81,11 @@ pub(crate) struct HostLaunch {
 impl Code {
     /// Hands an image to the driver. Done only when the entry was found and its function is there: the driver reports
     /// success for images that it cannot run.
-    pub(crate) fn load_cuda(ready: &Ready, ordinal: i32, image: &[u8], entry: &str) -> Result<Self, String> {
-        let say = |e: DriverError| e.to_string();
+    pub(crate) fn load_cuda(ready: &Ready, ordinal: i32, image: &[u8], entry: &str) -> Result<Self, DriverError> {
         let table = &ready.table;
-        let _current = Current::enter(ready, ordinal).map_err(say)?;
+        let _current = Current::enter(ready, ordinal)?;
         let _relaxed = RelaxedCapture::enter(ready);
-        let name = CString::new(entry).map_err(|e| e.to_string())?;
+        let name = CString::new(entry).expect("bug: an entry is a C name");
         let null = std::ptr::null_mut;
         let (mut library, mut kernel, mut function) = (null(), null(), null());
         // SAFETY: the image is complete, as its reader has seen, and need not outlive the call; out-parameters are plain.
@@ -95,11 +100,9 @@ impl Code {
                 null().cast(),
                 0,
             );
-            table.check("cuLibraryLoadData", code).map_err(say)?;
-            table
-                .check("cuLibraryGetKernel", (table.library_kernel)(&raw mut kernel, library, name.as_ptr()))
-                .map_err(say)?;
-            table.check("cuKernelGetFunction", (table.kernel_function)(&raw mut function, kernel)).map_err(say)?;
+            table.check("cuLibraryLoadData", code)?;
+            table.check("cuLibraryGetKernel", (table.library_kernel)(&raw mut kernel, library, name.as_ptr()))?;
+            table.check("cuKernelGetFunction", (table.kernel_function)(&raw mut function, kernel))?;
         }
         Ok(Self::Cuda { function, ordinal })
     }
@@ -189,32 +192,28 @@ impl Kernel {
     }
 }
 
+impl Kernel {
+    /// Says that a kernel was compiled while a stream was being captured. Only whoever compiled asks: a kernel that was
+    /// there pays nothing.
+    pub(crate) fn warn_if_captured(&self, op: &str, stream: Stream) {
+        let Code::Cuda { ordinal, .. } = self.code else { return };
+        let captured = driver::device(ordinal).is_ok_and(|(ready, _)| {
+            Current::enter(ready, ordinal).and_then(|_current| capturing(ready, stream.0)).unwrap_or(false)
+        });
+        if captured {
+            tracing::warn!(
+                op,
+                uri = self.uri,
+                compile_ms = self.compile_ms,
+                "compiled during graph capture; call `prepare(…)` for this op before the capture begins"
+            );
+        }
+    }
+}
+
 /// Processors at hand; asking the system reads files, so it is asked once.
 fn processors() -> u32 {
     static COUNT: once_cell::sync::Lazy<u32> =
         once_cell::sync::Lazy::new(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u32));
     *COUNT
-}
-
-/// Lets this thread load code while one of its streams is being captured.
-struct RelaxedCapture<'a> {
-    ready: &'a Ready,
-    before: c_int,
-}
-
-impl<'a> RelaxedCapture<'a> {
-    fn enter(ready: &'a Ready) -> Self {
-        const RELAXED: c_int = 2;
-        let mut mode = RELAXED;
-        // SAFETY: exchanges a plain value.
-        unsafe { (ready.table.capture_mode)(&raw mut mode) };
-        Self { ready, before: mode }
-    }
-}
-
-impl Drop for RelaxedCapture<'_> {
-    fn drop(&mut self) {
-        // SAFETY: gives back the value that was taken.
-        unsafe { (self.ready.table.capture_mode)(&raw mut self.before) };
-    }
 }

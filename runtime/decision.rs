@@ -1,6 +1,6 @@
 //! Where a kernel came from, or why there is none: every candidate with its verdict.
 
-use parbake_model::verdict::Trace;
+use parbake_model::verdict::{Reject, Trace};
 use parbake_model::{Digest, Target};
 use serde::Serialize;
 use std::fmt;
@@ -30,6 +30,73 @@ impl fmt::Display for Origin {
     }
 }
 
+/// Why a candidate, or a whole place, did not serve. Counted in [`crate::Stats`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Miss {
+    /// It is not there.
+    NotCovered,
+    /// It is there, made from other sources.
+    SourceChanged,
+    /// It is for other devices.
+    WrongTarget,
+    /// The driver is too old for it.
+    DriverTooOld,
+    /// It is a build of another profile.
+    OtherProfile,
+    /// It was made for another version of the library.
+    OtherVersion,
+    /// It failed verification.
+    Integrity,
+    /// It could not be read.
+    Unreadable,
+    /// The place, or this way of serving, is switched off by a setting.
+    SwitchedOff,
+    /// There is no compiler for it here.
+    NoToolchain,
+}
+
+impl Miss {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::NotCovered,
+        Self::SourceChanged,
+        Self::WrongTarget,
+        Self::DriverTooOld,
+        Self::OtherProfile,
+        Self::OtherVersion,
+        Self::Integrity,
+        Self::Unreadable,
+        Self::SwitchedOff,
+        Self::NoToolchain,
+    ];
+
+    fn of(reject: Reject) -> Self {
+        match reject {
+            Reject::PtxIsa { .. } | Reject::DriverMajor { .. } | Reject::DriverTooOld { .. } => Self::DriverTooOld,
+            Reject::PtxNotAllowed { .. } => Self::SwitchedOff,
+            _ => Self::WrongTarget,
+        }
+    }
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotCovered => "not covered",
+            Self::SourceChanged => "source changed",
+            Self::WrongTarget => "wrong target",
+            Self::DriverTooOld => "driver too old",
+            Self::OtherProfile => "other profile",
+            Self::OtherVersion => "other version",
+            Self::Integrity => "integrity",
+            Self::Unreadable => "unreadable",
+            Self::SwitchedOff => "switched off",
+            Self::NoToolchain => "no toolchain",
+        })
+    }
+}
+
 /// A place that was looked at, and what came of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Step {
@@ -37,6 +104,8 @@ pub struct Step {
     pub place: String,
     /// The candidate there, if there was one.
     pub target: Option<Target>,
+    /// Why it did not serve; none if it did, or would.
+    pub miss: Option<Miss>,
     /// What came of it.
     pub outcome: String,
 }
@@ -64,11 +133,36 @@ pub struct Decision {
     pub from: Option<Origin>,
     /// What the image that was found was compiled for.
     pub target: Option<Target>,
+    /// The pair of versions of `PARBAKE_VERSION_BYPASS` without which that image would not have been taken.
+    pub version_bypass: Option<String>,
 }
 
 impl Decision {
+    /// Notes what serves.
     pub(crate) fn note(&mut self, place: impl Into<String>, target: Option<Target>, outcome: impl fmt::Display) {
-        self.steps.push(Step { place: place.into(), target, outcome: outcome.to_string() });
+        self.steps.push(Step { place: place.into(), target, miss: None, outcome: outcome.to_string() });
+    }
+
+    /// Notes what does not serve, and why.
+    pub(crate) fn miss(
+        &mut self,
+        place: impl Into<String>,
+        target: Option<Target>,
+        miss: Miss,
+        outcome: impl fmt::Display,
+    ) {
+        self.steps.push(Step { place: place.into(), target, miss: Some(miss), outcome: outcome.to_string() });
+    }
+
+    /// Why each place had nothing, in a line.
+    #[must_use]
+    pub fn missed(&self) -> String {
+        let misses = self.steps.iter().filter_map(|step| Some((&step.place, step.target, step.miss?)));
+        let words = misses.map(|(place, target, miss)| match target {
+            Some(target) => format!("{place} {target}: {miss}"),
+            None => format!("{place}: {miss}"),
+        });
+        words.collect::<Vec<_>>().join("; ")
     }
 
     /// Notes the verdict on each candidate of a place.
@@ -76,7 +170,7 @@ impl Decision {
         for (target, verdict) in trace {
             match verdict {
                 Ok(how) => self.note(place, Some(target), how),
-                Err(why) => self.note(place, Some(target), why),
+                Err(why) => self.miss(place, Some(target), Miss::of(why), why),
             }
         }
     }
@@ -103,7 +197,10 @@ impl fmt::Display for Decision {
             writeln!(f, "  {}{target}: {}", step.place, step.outcome)?;
         }
         match (self.from, self.target) {
-            (Some(from), Some(target)) => write!(f, "  → {from}, {target}"),
+            (Some(from), Some(target)) => {
+                let bypass = self.version_bypass.as_ref().map(|b| format!(", by version bypass {b}"));
+                write!(f, "  → {from}, {target}{}", bypass.unwrap_or_default())
+            }
             _ => write!(f, "  → not covered"),
         }
     }

@@ -1,7 +1,14 @@
 //! The CUDA driver: found without a panic, called through an own table whose results are plain integers.
 //!
-//! An absent driver is a fact, not an error. cudarc supplies the library names and the struct layouts; its functions
-//! are not called, because they panic on a missing symbol and turn unknown result codes into invalid enum values.
+//! An absent driver is a fact, not an error. cudarc supplies the struct layouts; its functions are not called, because
+//! they panic on a missing symbol and turn unknown result codes into invalid enum values, and it asks for `libcuda.so`
+//! first, which is what a toolkit calls its stub.
+
+mod current;
+mod error;
+
+pub(crate) use current::{Current, RelaxedCapture, capturing};
+pub use error::{DriverError, NoDevice, Rejected};
 
 use cudarc::driver::sys;
 use once_cell::sync::Lazy;
@@ -16,25 +23,27 @@ pub(crate) type Handle = *mut c_void;
 pub enum Driver {
     /// There is no driver library.
     Absent {
-        /// The names that were tried.
+        /// What opening each name said.
         searched: Vec<String>,
     },
-    /// There is one, but it cannot be used.
+    /// There is one, but it cannot be used, or shows no device that can.
     Unusable {
-        /// What it said, and what to do.
-        why: String,
+        /// Why.
+        why: NoDevice,
     },
     /// It works.
     Ready(Box<Ready>),
 }
 
-/// A working driver.
+/// A working driver with a device or more.
 #[derive(Debug)]
 pub struct Ready {
     /// The newest toolkit that it supports.
     pub version: Toolkit,
-    /// Its devices.
+    /// Its devices, ascending by their number; those that do not answer are left out, so that they spoil no other.
     pub devices: Vec<Device>,
+    /// Devices that do not answer, and what they say.
+    pub broken: Vec<(i32, DriverError)>,
     pub(crate) table: Table,
 }
 
@@ -56,9 +65,7 @@ macro_rules! table { ($($field:ident: fn($($arg:ty),*) = $symbol:literal;)*) => 
     #[derive(Debug, Clone, Copy)]
     pub(crate) struct Table { $(pub(crate) $field: unsafe extern "C" fn($($arg),*) -> c_int,)* }
     impl Table {
-        fn load() -> Result<Self, &'static str> {
-            // SAFETY: the caller has seen that the library opens, so this does not panic.
-            let library = unsafe { sys::culib() };
+        fn load(library: &libloading::Library) -> Result<Self, &'static str> {
             Ok(Self { $($field: {
                 // SAFETY: the signature is the one that the driver API documents for this symbol.
                 let symbol = unsafe { library.get::<unsafe extern "C" fn($($arg),*) -> c_int>(concat!($symbol, "\0").as_bytes()) };
@@ -87,6 +94,7 @@ table! {
     kernel_function: fn(*mut Handle, Handle) = "cuKernelGetFunction";
     launch: fn(*const sys::CUlaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) = "cuLaunchKernelEx";
     capture_mode: fn(*mut c_int) = "cuThreadExchangeStreamCaptureMode";
+    stream_is_capturing: fn(Handle, *mut c_int) = "cuStreamIsCapturing";
     mem_alloc: fn(*mut u64, usize) = "cuMemAlloc_v2";
     mem_free: fn(u64) = "cuMemFree_v2";
     copy_to_device: fn(u64, *const c_void, usize) = "cuMemcpyHtoD_v2";
@@ -99,23 +107,10 @@ table! {
     event_destroy: fn(Handle) = "cuEventDestroy_v2";
 }
 
-const NOT_INITIALIZED: i32 = 3;
+/// The driver installs the first name. A toolkit's stub has the second, and so has a driver's link for compilers.
+const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
-
-/// A driver call that failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{call} failed with {name} ({code}): {text}")]
-pub struct DriverError {
-    /// The call.
-    pub call: &'static str,
-    /// Its result.
-    pub code: i32,
-    /// The result's name.
-    pub name: String,
-    /// What the driver says of it.
-    pub text: String,
-}
 
 impl Table {
     /// Turns a result code into an error.
@@ -153,48 +148,89 @@ pub fn ready() -> Option<&'static Ready> {
     }
 }
 
-fn probe() -> Driver {
-    // SAFETY: opens libraries by the driver's own names, nothing else.
-    if !unsafe { sys::is_culib_present() } {
-        return Driver::Absent { searched: cudarc::get_lib_name_candidates("cuda") };
-    }
-    let table = match Table::load() {
-        Ok(table) => table,
-        Err(symbol) => {
-            let why = format!("the driver library has no {symbol}; Parbake needs a driver of CUDA 12.0 (525) or newer");
-            return Driver::Unusable { why };
-        }
-    };
-    match list(table) {
-        Ok(ready) => Driver::Ready(Box::new(ready)),
-        Err(e) => {
-            let advice = match e.code {
-                34 => "; a stub library is found first: remove the toolkit's stubs folder from LD_LIBRARY_PATH",
-                100 => "; no GPU is visible: see CUDA_VISIBLE_DEVICES and whether the container was given one",
-                803 | 804 => {
-                    "; driver library and kernel module differ: reinstall one, or drop the compatibility package"
-                }
-                _ => "",
-            };
-            Driver::Unusable { why: format!("{e}{advice}") }
-        }
+/// The working driver, or why there is none for this process.
+fn usable() -> Result<&'static Ready, NoDevice> {
+    match driver() {
+        Driver::Ready(_) if current::forks::happened() => Err(NoDevice::Forked(DriverError::forked())),
+        Driver::Ready(ready) => Ok(ready),
+        Driver::Absent { searched } => Err(NoDevice::Library { searched: searched.clone() }),
+        Driver::Unusable { why } => Err(why.clone()),
     }
 }
 
-fn list(table: Table) -> Result<Ready, DriverError> {
-    forks::watch();
+/// A device, by its number in this process.
+///
+/// # Errors
+/// Why there is no driver, no such device, or why it cannot be used here.
+pub fn device(ordinal: i32) -> Result<(&'static Ready, &'static Device), NoDevice> {
+    let ready = usable()?;
+    if let Some(device) = ready.devices.iter().find(|d| d.ordinal == ordinal) {
+        return Ok((ready, device));
+    }
+    Err(match ready.broken.iter().find(|(o, _)| *o == ordinal) {
+        Some((_, source)) => NoDevice::Device { ordinal, source: source.clone() },
+        None => NoDevice::Ordinal { ordinal, found: ready.devices.iter().map(|d| d.ordinal).collect() },
+    })
+}
+
+/// The first device that works: what is meant where none is named.
+///
+/// # Errors
+/// Why there is none.
+pub fn first() -> Result<&'static Device, NoDevice> {
+    Ok(&usable()?.devices[0])
+}
+
+/// The version of the driver's kernel module, which the driver API does not tell.
+fn kernel_module() -> Option<String> {
+    std::fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned())
+}
+
+fn probe() -> Driver {
+    let mut searched = Vec::new();
+    for name in NAMES {
+        // SAFETY: the driver's own library; its initialisers are what every CUDA program runs.
+        match unsafe { libloading::Library::new(name) } {
+            Err(e) => searched.push(e.to_string()),
+            Ok(library) => {
+                let table = Table::load(&library);
+                // Never unloaded: the table points into it, and the driver does not survive it.
+                std::mem::forget(library);
+                return match table.map_err(|symbol| NoDevice::Symbol { symbol }).and_then(list) {
+                    Ok(ready) => Driver::Ready(Box::new(ready)),
+                    Err(why) => Driver::Unusable { why },
+                };
+            }
+        }
+    }
+    Driver::Absent { searched }
+}
+
+fn list(table: Table) -> Result<Ready, NoDevice> {
+    current::forks::watch();
     let (mut version, mut count) = (0, 0);
+    let start = |call, code| table.check(call, code).map_err(NoDevice::Start);
     // SAFETY: plain out-parameters of the documented types.
     unsafe {
-        table.check("cuInit", (table.init)(0))?;
-        table.check("cuDriverGetVersion", (table.driver_version)(&raw mut version))?;
-        table.check("cuDeviceGetCount", (table.device_count)(&raw mut count))?;
+        start("cuInit", (table.init)(0))?;
+        start("cuDriverGetVersion", (table.driver_version)(&raw mut version))?;
+        start("cuDeviceGetCount", (table.device_count)(&raw mut count))?;
     }
-    let devices = (0..count).map(|ordinal| device(&table, ordinal)).collect::<Result<_, _>>()?;
-    Ok(Ready { version: Toolkit::from_driver(version), devices, table })
+    let (mut devices, mut broken) = (Vec::new(), Vec::new());
+    for ordinal in 0..count {
+        match look_at(&table, ordinal) {
+            Ok(device) => devices.push(device),
+            Err(e) => broken.push((ordinal, e)),
+        }
+    }
+    match (devices.is_empty(), broken.first()) {
+        (true, None) => Err(NoDevice::None),
+        (true, Some((ordinal, e))) => Err(NoDevice::Device { ordinal: *ordinal, source: e.clone() }),
+        _ => Ok(Ready { version: Toolkit::from_driver(version), devices, broken, table }),
+    }
 }
 
-fn device(table: &Table, ordinal: c_int) -> Result<Device, DriverError> {
+fn look_at(table: &Table, ordinal: c_int) -> Result<Device, DriverError> {
     let mut name = [0u8; 256];
     let (mut handle, mut memory, mut major, mut minor) = (0, 0, 0, 0);
     // SAFETY: plain out-parameters; `name` is as long as stated.
@@ -205,131 +241,16 @@ fn device(table: &Table, ordinal: c_int) -> Result<Device, DriverError> {
         table.check("cuDeviceGetAttribute", (table.device_attribute)(&raw mut major, MAJOR, handle))?;
         table.check("cuDeviceGetAttribute", (table.device_attribute)(&raw mut minor, MINOR, handle))?;
     }
-    let name = CStr::from_bytes_until_nul(&name).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Device { ordinal, name, arch: Arch((major * 10 + minor) as u16), memory: memory as u64 })
-}
-
-/// Makes a device's primary context current, and restores what was current when dropped.
-pub(crate) struct Current<'a> {
-    table: &'a Table,
-    restore: Option<Handle>,
-}
-
-impl<'a> Current<'a> {
-    pub(crate) fn enter(ready: &'a Ready, ordinal: i32) -> Result<Self, DriverError> {
-        let table = &ready.table;
-        if forks::happened() {
-            return Err(DriverError {
-                call: "fork",
-                code: NOT_INITIALIZED,
-                name: "forked process".to_owned(),
-                text: "this process was forked from one that had initialised the driver, which does not survive that; \
-                       start workers by spawning (in Python: multiprocessing's `spawn`)"
-                    .to_owned(),
-            });
-        }
-        let wanted = primary(ready, ordinal)?;
-        let mut before = std::ptr::null_mut();
-        // SAFETY: a plain out-parameter, and a context that is retained for the life of the process.
-        unsafe {
-            table.check("cuCtxGetCurrent", (table.current_get)(&raw mut before))?;
-            if before == wanted {
-                return Ok(Self { table, restore: None });
-            }
-            table.check("cuCtxSetCurrent", (table.current_set)(wanted))?;
-        }
-        Ok(Self { table, restore: Some(before) })
-    }
-}
-
-impl Drop for Current<'_> {
-    fn drop(&mut self) {
-        if let Some(before) = self.restore {
-            // SAFETY: `before` was current when this guard was made. A failure leaves nothing that could be done.
-            unsafe { (self.table.current_set)(before) };
-        }
-    }
-}
-
-/// The primary context of a device: the one that the frameworks use too. Retained once, never released: no driver call
-/// is made at exit.
-fn primary(ready: &Ready, ordinal: i32) -> Result<Handle, DriverError> {
-    use std::sync::atomic::{AtomicPtr, Ordering};
-    const MANY: usize = 64;
-    static CONTEXTS: [AtomicPtr<c_void>; MANY] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MANY];
-    let slot = CONTEXTS.get(ordinal as usize);
-    if let Some(known) = slot.map(|s| s.load(Ordering::Acquire)).filter(|p| !p.is_null()) {
-        return Ok(known);
-    }
-    let (mut handle, mut context) = (0, std::ptr::null_mut());
-    // SAFETY: plain out-parameters.
-    unsafe {
-        ready.table.check("cuDeviceGet", (ready.table.device_get)(&raw mut handle, ordinal))?;
-        ready.table.check("cuDevicePrimaryCtxRetain", (ready.table.primary_retain)(&raw mut context, handle))?;
-    }
-    if let Some(slot) = slot {
-        slot.store(context, Ordering::Release);
-    }
-    Ok(context)
-}
-
-/// Whether this process is a fork of one that had initialised the driver. The driver's state does not survive a fork, and using it
-/// hangs or corrupts; asking for the process number at each launch would be a system call.
-mod forks {
-    use std::ffi::c_int;
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    static FORKED: AtomicBool = AtomicBool::new(false);
-
-    unsafe extern "C" {
-        fn pthread_atfork(
-            before: Option<extern "C" fn()>,
-            parent: Option<extern "C" fn()>,
-            child: Option<extern "C" fn()>,
-        ) -> c_int;
-    }
-
-    extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
-    }
-
-    /// From now on, children know.
-    pub(super) fn watch() {
-        static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(|| {
-            // SAFETY: the handler only stores to an atomic, which is allowed between fork and exec.
-            let _ = unsafe { pthread_atfork(None, None, Some(in_child)) };
+    let number =
+        u16::try_from(major).ok().zip(u16::try_from(minor).ok()).filter(|&(x, y)| (1..1000).contains(&x) && y < 10);
+    let Some((major, minor)) = number else {
+        return Err(DriverError {
+            call: "cuDeviceGetAttribute",
+            code: 0,
+            name: "an impossible answer".to_owned(),
+            text: format!("it says that its compute capability is {major}.{minor}"),
         });
-    }
-
-    pub(super) fn happened() -> bool {
-        FORKED.load(Ordering::Relaxed)
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        unsafe extern "C" {
-            fn fork() -> c_int;
-            fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
-            fn _exit(status: c_int) -> !;
-        }
-
-        #[test]
-        fn a_child_knows_and_its_parent_is_as_before() {
-            watch();
-            let mut status = 0;
-            // SAFETY: the child loads an atomic and ends; nothing else runs in it.
-            unsafe {
-                let child = fork();
-                if child == 0 {
-                    _exit(if happened() { 7 } else { 0 });
-                }
-                assert_eq!(waitpid(child, &raw mut status, 0), child);
-            }
-            assert_eq!(status >> 8, 7);
-            assert!(!happened());
-        }
-    }
+    };
+    let name = CStr::from_bytes_until_nul(&name).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Device { ordinal, name, arch: Arch(major * 10 + minor), memory: memory as u64 })
 }

@@ -1,9 +1,11 @@
 //! What can go wrong in the library. Each error has a stable code and says what to do.
 
 use crate::check::BadArguments;
-use crate::decision::Decision;
-use crate::driver::DriverError;
+use crate::decision::{Decision, Miss, Origin};
+use crate::driver::{DriverError, NoDevice, Rejected};
+use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
+use parbake_model::Target;
 use parbake_model::bundle::BundleError;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::BadSetting;
@@ -66,6 +68,23 @@ pub enum Error {
     /// No artifact covers the spec, and none may be made.
     #[error("{} is not covered for {}", .0.spec, .0.runs_on)]
     NotCovered(Box<Decision>),
+    /// Specs that no artifact covers, and that may not or cannot be compiled.
+    #[error("{} of {wanted} specs are not covered", .gaps.len())]
+    Gaps {
+        /// What was looked for in each case.
+        gaps: Vec<Decision>,
+        /// How many were asked for.
+        wanted: usize,
+    },
+    /// A lock names specs that this library does not have.
+    #[error("the lock names {} specs that this library does not have", .unknown.len())]
+    Lock {
+        /// Each, and what is wrong with it.
+        unknown: Vec<(String, String)>,
+    },
+    /// Several things failed.
+    #[error("{} specs could not be prepared", .0.len())]
+    Several(Vec<Error>),
     /// The spec could not be compiled.
     #[error("{uri} could not be compiled for {target}")]
     Compile {
@@ -76,19 +95,39 @@ pub enum Error {
         /// The toolchain's own report.
         report: Box<Report>,
     },
-    /// There is no GPU to run on.
-    #[error("there is no GPU to run {target} code on")]
-    NoDevice {
-        /// What should have run.
+    /// It was compiled for later, but the store does not keep it.
+    #[error("{uri} was compiled for {target}, but nothing keeps it for later")]
+    NotKept {
+        /// The spec's URI.
+        uri: String,
+        /// What it was compiled for.
         target: String,
-        /// What was found.
-        why: String,
+        /// The store.
+        folder: PathBuf,
     },
+    /// There is no GPU to run on.
+    #[error(transparent)]
+    NoDevice(#[from] NoDevice),
     /// A driver call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// An image that was judged fit could not be loaded.
-    #[error("the driver did not load {uri} ({target}): {why}")]
+    /// An image is not what its label says; it was not handed to the driver.
+    #[error("the image of {uri} from the {origin} is not what it is said to be: {why}")]
+    Image {
+        /// The spec's URI.
+        uri: String,
+        /// What it was said to be for.
+        target: Target,
+        /// Where it came from.
+        origin: Origin,
+        /// What it is.
+        why: String,
+    },
+    /// The driver refused an image that passed every check.
+    #[error(transparent)]
+    Rejected(Box<Rejected>),
+    /// A shared object of the host target could not be opened.
+    #[error("the system did not open {uri} ({target}): {why}")]
     Load {
         /// The spec's URI.
         uri: String,
@@ -114,6 +153,18 @@ pub enum Error {
         #[source]
         source: BundleError,
     },
+    /// A bundle that none of the configured keys vouches for.
+    #[error("bundle {path}: {source}", path = .path.display())]
+    Signature {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: SignatureError,
+    },
+    /// A public key that cannot be used.
+    #[error(transparent)]
+    PublicKey(BadKey),
     /// A bundle belongs to another library.
     #[error("bundle {path} does not fit this library")]
     BundleVersion {
@@ -123,6 +174,10 @@ pub enum Error {
         bundle: String,
         /// Ours.
         library: String,
+        /// The bypass that is set, which names another pair.
+        bypass: Option<String>,
+        /// The pair that would let it pass; none if nothing would.
+        pair: Option<String>,
     },
     /// The store failed.
     #[error(transparent)]
@@ -147,6 +202,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// What and why on one line, for logs and decisions.
+    pub(crate) fn one_line(&self) -> String {
+        match self {
+            Self::Signature { source, .. } => source.words(),
+            Self::Bundle { source, .. } => {
+                let first = source.to_string();
+                std::iter::successors(std::error::Error::source(source), |e| e.source())
+                    .fold(first, |text, cause| format!("{text}: {cause}"))
+            }
+            Self::BundleVersion { bundle, library, .. } => format!("{bundle}; the library is {library}"),
+            other => other.to_string(),
+        }
+    }
+
     /// For a person.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -173,22 +242,46 @@ impl Error {
             Self::Arguments(bad) => bad.report(),
             Self::Unsupported { .. } => new("PB-1109", Class::Usage).help("`parbake expand` lists what exists, and why the rest does not"),
             Self::NotCovered(decision) => not_covered(decision),
+            Self::Gaps { gaps, .. } => uncovered(self.to_string(), gaps),
+            Self::Lock { unknown } => unknown
+                .iter()
+                .fold(new("PB-2006", Class::Failed), |report, (spec, why)| report.with(spec, why))
+                .help("write the lock again: parbake lock …"),
+            Self::Several(errors) => several(self.to_string(), errors),
             Self::Compile { report, uri, target } => {
                 let mut report = (**report).clone();
                 report.details.insert(0, ("compiling".into(), format!("{uri} for {target}")));
                 report
             }
-            Self::NoDevice { why, .. } => new("PB-2101", Class::Environment).with("driver", why).help("`parbake doctor` says what is missing; `--target host` runs on the CPU"),
-            Self::Driver(_) => new("PB-2102", Class::Environment),
-            Self::Load { .. } => new("PB-2103", Class::Environment)
-                .help("the image passed every check before the driver refused it: this is a bug worth reporting, with `parbake doctor --json`"),
+            Self::NotKept { folder, .. } => new("PB-2007", Class::Environment)
+                .with("store", folder.display())
+                .help("see that PARBAKE_CACHE is on and the store can be written: parbake doctor"),
+            Self::NoDevice(e) => e.report(),
+            Self::Driver(e) => e.report(),
+            Self::Image { target, origin, .. } => new("PB-2119", Class::Failed)
+                .with("expected", format!("one complete image for {target} with that kernel"))
+                .with("from", origin)
+                .help("nothing of it was run; make the bundle again, or remove the entry that `parbake why` names from the store"),
+            Self::Rejected(e) => e.report(),
+            Self::Load { .. } => new("PB-2124", Class::Environment).help("see whether the system allows code in memory (memfd), and whether a C++ compiler of another machine made it"),
             Self::Host { .. } => new("PB-2104", Class::Failed),
             Self::Bundle { source, .. } => {
                 let class = if source.code() == "PB-1301" { Class::Environment } else { Class::Failed };
                 new(source.code(), class).caused_by_chain(source)
             }
-            Self::BundleVersion { bundle, library, .. } => {
-                new("PB-1390", Class::Environment).with("bundle", bundle).with("library", library).help("build the bundle again with this library: parbake build …")
+            Self::Signature { path, source } => source.report(path),
+            Self::PublicKey(e) => e.report(),
+            Self::BundleVersion { bundle, library, bypass, pair, .. } => {
+                let mut report = new("PB-1390", Class::Environment).with("bundle", bundle).with("library", library);
+                if let Some(bypass) = bypass {
+                    let why = if pair.is_some() { "another pair" } else { "and another launch ABI is never let pass" };
+                    report = report.with("PARBAKE_VERSION_BYPASS", format!("{bypass}, {why}"));
+                }
+                let report = report.help("build the bundle again with this library: parbake build …");
+                match pair {
+                    Some(pair) => report.help(format!("for an experiment, PARBAKE_VERSION_BYPASS={pair} lets it pass")),
+                    None => report,
+                }
             }
             Self::Store(e) => {
                 let report = new(e.code(), Class::Environment);
@@ -204,9 +297,43 @@ impl Error {
     }
 }
 
+/// All gaps in one report, and one command that closes them.
+fn uncovered(what: String, gaps: &[Decision]) -> Report {
+    let off = gaps.iter().all(|gap| jit_is_off(gap));
+    let jit = if off { "JIT is off" } else { "they cannot be compiled here" };
+    let mut report = Report::new("PB-2004", Class::Environment, format!("{what}, and {jit}"));
+    for gap in gaps {
+        let searched = gap.steps.iter().map(|step| {
+            let target = step.target.map(|t| format!(" {t}")).unwrap_or_default();
+            format!("\n{}{target}: {}", step.place, step.outcome)
+        });
+        let label = format!("{} on {}", gap.spec, gap.runs_on);
+        report = report.with(label, gap.uri.clone() + &searched.collect::<String>());
+    }
+    let list = |part: fn(&Decision) -> &String| {
+        let parts: std::collections::BTreeSet<&str> = gaps.iter().map(|gap| part(gap).as_str()).collect();
+        parts.into_iter().collect::<Vec<_>>().join(",")
+    };
+    let (archs, ops) = (list(|gap| &gap.arch), list(|gap| &gap.path));
+    report.help(format!(
+        "parbake build --arch {archs} --op {ops} -o missing.pbk\nthen pass `--bundle missing.pbk` or set PARBAKE_BUNDLES to its absolute path"
+    ))
+}
+
+/// What failed, one after the other; the class of the worst.
+fn several(what: String, errors: &[Error]) -> Report {
+    let reports: Vec<Report> = errors.iter().map(Error::report).collect();
+    let any = |class| reports.iter().any(|r| r.class == class);
+    let class = [Class::Usage, Class::Environment].into_iter().find(|c| any(*c)).unwrap_or(Class::Failed);
+    reports.iter().fold(Report::new("PB-2005", class, what), |all, report| all.caused_by(report))
+}
+
+fn jit_is_off(decision: &Decision) -> bool {
+    decision.steps.iter().rfind(|s| s.place == "jit").and_then(|s| s.miss) == Some(Miss::SwitchedOff)
+}
+
 fn not_covered(decision: &Decision) -> Report {
-    let last = decision.steps.iter().rfind(|s| s.place == "jit").map_or("", |s| s.outcome.as_str());
-    let jit = if last.starts_with("switched off") { "JIT is off" } else { "it cannot be compiled here" };
+    let jit = if jit_is_off(decision) { "JIT is off" } else { "it cannot be compiled here" };
     let what = format!("`{}` is not covered, and {jit}", decision.op);
     let mut report = Report::new("PB-2002", Class::Environment, what)
         .with("spec", &decision.spec)

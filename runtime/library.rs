@@ -1,12 +1,12 @@
 //! The library: all ops, the bundles and the store they are found in, and the kernels loaded so far.
 //!
-//! Look-up order: registry → bundles (explicit, then embedded) → store → JIT, if it is allowed → an error that names
+//! Look-up order: registry → bundles (explicit, installed, embedded) → store → JIT, if it is allowed → an error that names
 //! everything that was searched. Nothing is written and no device is touched before something needs it.
 
 use crate::binding::Binding;
-use crate::bundles::OpenBundle;
+use crate::bundles::Bundles;
 use crate::code::{Kernel, Place};
-use crate::driver::{self, Driver};
+use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::stats::{Counters, Stats};
@@ -16,9 +16,9 @@ use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::Op;
 use parbake_model::settings::{Config, nearest};
-use parbake_model::source::{KernelTree, OpSources, binding_digest};
+use parbake_model::source::{KernelTree, OpSources, binding_digest, params_digest};
 use parbake_model::{Digest, Target, space};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -46,6 +46,7 @@ pub(crate) struct LoadedOp {
 struct Committed {
     sources: Digest,
     binding: Digest,
+    params: Digest,
 }
 
 /// All ops, and the kernels loaded so far.
@@ -55,7 +56,7 @@ pub struct Library {
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
     ops: Vec<LoadedOp>,
-    pub(crate) bundles: Vec<OpenBundle>,
+    pub(crate) bundles: Bundles,
     pub(crate) kernels: RwLock<HashMap<u64, Arc<OnceCell<Arc<Kernel>>>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
@@ -67,7 +68,8 @@ impl Library {
     /// A library with these settings. Bundles are opened; nothing is written, and no device is touched.
     ///
     /// # Errors
-    /// Op definitions that are wrong, or a bundle that cannot be used.
+    /// Op definitions that are wrong, or a bundle of the settings that cannot be used. An installed one that cannot is
+    /// a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
         let workspace = Workspace::of(&config);
         for part in [workspace.store(), workspace.generated()] {
@@ -79,10 +81,7 @@ impl Library {
             None => crate::embedded::sources(),
         };
         let ops = read_ops(config.kernels.as_deref(), tree.as_ref())?;
-        let mut bundles = config.bundles.iter().map(|path| OpenBundle::open(path)).collect::<Result<Vec<_>, _>>()?;
-        if let Some(bytes) = crate::embedded::bundle() {
-            bundles.push(OpenBundle::embedded(bytes)?);
-        }
+        let bundles = Bundles::open(&config)?;
         Ok(Self {
             tree,
             store: Store::new(workspace.clone()),
@@ -115,7 +114,15 @@ impl Library {
     }
     /// Names of the bundles in use, in look-up order.
     pub fn bundles(&self) -> impl Iterator<Item = &str> {
-        self.bundles.iter().map(|b| b.name.as_str())
+        self.bundles.names()
+    }
+    /// Bundles in use, in look-up order, each with the targets that it holds images for.
+    pub fn bundle_targets(&self) -> impl Iterator<Item = (&str, BTreeSet<Target>)> {
+        self.bundles.targets()
+    }
+    /// Installed bundles that are not used, each with its reason.
+    pub fn refused_bundles(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.bundles.refused()
     }
     /// Whether a bundle with these details may be used by this library at all: same caret range of versions, same
     /// launch ABI. Its images are judged one by one, by their source keys.
@@ -247,15 +254,8 @@ impl Library {
     /// If there is no such device.
     pub fn goal(&self, place: Place) -> Result<Goal, Error> {
         let Place::Cuda(ordinal) = place else { return Ok(Goal::Host) };
-        let why = match driver::driver() {
-            Driver::Ready(ready) => match ready.devices.get(ordinal as usize) {
-                Some(device) => return Ok(Goal::Device(device.arch, ready.version)),
-                None => format!("there are {} devices, device {ordinal} was asked for", ready.devices.len()),
-            },
-            Driver::Absent { searched } => format!("no driver library; tried {}", searched.join(", ")),
-            Driver::Unusable { why } => why.clone(),
-        };
-        Err(Error::NoDevice { target: format!("device {ordinal}"), why })
+        let (ready, device) = driver::device(ordinal)?;
+        Ok(Goal::Device(device.arch, ready.version))
     }
 
     /// What this library would compile an op from. Files are hashed only if a kernel folder is configured.
@@ -267,6 +267,19 @@ impl Library {
         match (&self.config.kernels, loaded.committed) {
             (None, Some(committed)) => Ok(committed.sources),
             _ => Ok(self.sources(op)?.digest),
+        }
+    }
+
+    /// The digest of the declaration of an op's parameters, as this library's launcher fills them.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn params_digest(&self, op: OpId) -> Result<Digest, Error> {
+        let loaded = &self.ops[usize::from(op.0)];
+        match (&self.config.kernels, &self.tree, loaded.committed) {
+            (Some(_), Some(tree), _) => Ok(params_digest(tree, &loaded.op)?),
+            (_, _, Some(committed)) => Ok(committed.params),
+            _ => Err(Error::NoSources { uri: loaded.op.name.clone() }),
         }
     }
 
@@ -293,6 +306,7 @@ struct ManifestOp {
     op: Op,
     sources: Digest,
     binding: Digest,
+    params: Digest,
 }
 
 /// All ops: from the kernel folder if there is one and definitions can be parsed here, else from the manifest. Sources
@@ -305,7 +319,7 @@ fn read_ops(folder: Option<&Path>, tree: Option<&KernelTree>) -> Result<Vec<Load
     let text = include_str!("../generated-manifest/ops.json");
     let manifest: Manifest = serde_json::from_str(text).expect("bug: generated-manifest/ops.json is damaged");
     let load = |op: Op, built: Option<&ManifestOp>| LoadedOp {
-        committed: built.map(|m| Committed { sources: m.sources, binding: m.binding }),
+        committed: built.map(|m| Committed { sources: m.sources, binding: m.binding, params: m.params }),
         fresh: OnceCell::new(),
         sources: OnceCell::new(),
         op,

@@ -3,17 +3,20 @@
 use crate::binding::Tactic;
 use crate::cache;
 use crate::code::{Code, Kernel, Place};
-use crate::decision::{Decision, Origin};
-use crate::driver;
+use crate::decision::{Decision, Miss, Origin};
+use crate::driver::{self, Rejected};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
 use parbake_model::identity::{Spec, SpecIndex};
-use parbake_model::{Target, cubin, fatbin};
+use parbake_model::{Digest, Target, cubin, fatbin, verdict};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The bytes of an image, what it was compiled for, and where it was found.
+type Image = (Vec<u8>, verdict::Image, Origin);
 
 impl Library {
     /// A kernel that this process loaded before.
@@ -69,36 +72,57 @@ impl Library {
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
         let loaded = cell.get_or_try_init(|| {
             let start = Instant::now();
-            let (mut decision, found) = self.find(op, spec, goal, !self.config.jit)?;
-            let (image, target, origin, compile_ms) = match found {
-                Some(Candidate::Bundle(bundle, entry)) => (bundle.image(entry)?, entry.target, Origin::Bundle, None),
-                Some(Candidate::Store(artifact)) => {
-                    if let Some(folder) = &artifact.path {
-                        cache::note_use(folder);
-                    }
-                    (artifact.bytes, artifact.metadata.target, Origin::Store, None)
-                }
+            let (mut decision, found) = self.find_image(op, spec, goal)?;
+            let (image, judged, origin, compile_ms) = match found {
+                Some((image, judged, origin)) => (image, judged, origin, None),
                 None => {
                     let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
                     let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
-                    (artifact.bytes, artifact.metadata.target, origin, ms)
+                    let judged = artifact.metadata.judged();
+                    (artifact.bytes, judged, origin, ms)
                 }
             };
+            let target = judged.target;
             (decision.from, decision.target) = (Some(origin), Some(target));
-            let loaded = match place {
-                Place::Host => Code::load_host(&image, &spec.entry()),
+            let code = match place {
+                Place::Host => Code::load_host(&image, &spec.entry()).map_err(|why| Error::Load {
+                    uri: spec.uri.clone(),
+                    target: target.to_string(),
+                    why,
+                })?,
                 Place::Cuda(ordinal) => {
-                    let ready = driver::ready().expect("bug: a goal for a device without a driver");
-                    checked_image(&image, origin, target, &spec.entry())
-                        .and_then(|()| Code::load_cuda(ready, ordinal, &image, &spec.entry()))
+                    let unlike = |why| Error::Image { uri: spec.uri.clone(), target, origin, why };
+                    checked_image(&image, origin, target, &spec.entry()).map_err(unlike)?;
+                    let (ready, device) = driver::device(ordinal)?;
+                    Code::load_cuda(ready, ordinal, &image, &spec.entry()).map_err(|source| {
+                        if !source.rejects_image() {
+                            return Error::Driver(source);
+                        }
+                        Error::Rejected(Box::new(Rejected {
+                            uri: spec.uri.clone(),
+                            image: judged,
+                            origin,
+                            bytes: image.len(),
+                            digest: Digest::of(&image),
+                            device: (ordinal, device.name.clone(), device.arch),
+                            driver: ready.version,
+                            source,
+                        }))
+                    })?
                 }
             };
-            let code = loaded.map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?;
             let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
-            tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, "kernel loaded");
+            let missed = decision.missed();
+            tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, missed, "kernel loaded");
+            if let Some(bypass) = &decision.version_bypass {
+                tracing::warn!(uri = spec.uri, %target, bypass, "a kernel is used by PARBAKE_VERSION_BYPASS");
+            }
+            if origin != Origin::Bundle {
+                self.counters.missed(&decision);
+            }
             self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
-            let (entry, uri) = (spec.entry(), spec.uri.clone());
-            Ok::<_, Error>(Arc::new(Kernel { entry, uri, decision, origin, compile_ms, load_ms, code }))
+            let (entry, uri, spec, wanted) = (spec.entry(), spec.uri.clone(), spec.clone(), goal.target());
+            Ok::<_, Error>(Arc::new(Kernel { entry, uri, spec, wanted, decision, origin, compile_ms, load_ms, code }))
         });
         if loaded.is_err() {
             self.counters.failed();
@@ -106,11 +130,54 @@ impl Library {
         loaded.cloned()
     }
 
+    /// Makes sure that a bundle or the store can serve a spec; loads nothing. Gives the image's target, where it is, and
+    /// what it cost to compile.
+    pub(crate) fn provide(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Target, Origin, Option<f64>), Error> {
+        let (mut decision, found) = self.find_image(op, spec, goal)?;
+        if let Some((_, judged, origin)) = found {
+            return Ok((judged.target, origin, None));
+        }
+        let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
+        if artifact.path.is_none() {
+            let folder = self.workspace.store();
+            return Err(Error::NotKept { uri: spec.uri.clone(), target: goal.words(), folder });
+        }
+        let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
+        Ok((artifact.metadata.target, origin, ms))
+    }
+
+    /// Looks a spec up and reads its image. An installed bundle whose image turns out damaged is set aside, and the
+    /// search made again.
+    fn find_image(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Decision, Option<Image>), Error> {
+        loop {
+            let (mut decision, mut found) = self.find(op, spec, goal, false)?;
+            if found.is_none() {
+                // A miss costs a compilation, or the call: it may cost the question what each place has instead.
+                (decision, found) = self.find(op, spec, goal, true)?;
+            }
+            let image = match found {
+                Some(Candidate::Bundle(bundle, entry)) => match bundle.image(entry)? {
+                    Some(bytes) => Some((bytes, entry.judged(), Origin::Bundle)),
+                    None => continue,
+                },
+                Some(Candidate::Store(artifact)) => {
+                    if let Some(folder) = &artifact.path {
+                        cache::note_use(folder);
+                    }
+                    let judged = artifact.metadata.judged();
+                    Some((artifact.bytes, judged, Origin::Store))
+                }
+                None => None,
+            };
+            return Ok((decision, image));
+        }
+    }
+
     #[cfg(feature = "jit")]
     fn compile(&self, op: OpId, spec: &Spec, goal: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
         if !self.config.jit {
-            decision.note("jit", None, "switched off by PARBAKE_JIT");
-            return Err(Error::NotCovered(Box::new(decision.clone())));
+            decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
+            return Err(self.not_covered(decision));
         }
         match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
             Ok(toolchain) => {
@@ -118,16 +185,22 @@ impl Library {
                 self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)
             }
             Err(report) => {
-                decision.note("jit", Some(goal.target()), report.to_string());
-                Err(Error::NotCovered(Box::new(decision.clone())))
+                decision.miss("jit", Some(goal.target()), Miss::NoToolchain, report.to_string());
+                Err(self.not_covered(decision))
             }
         }
     }
 
     #[cfg(not(feature = "jit"))]
     fn compile(&self, _: OpId, _: &Spec, _: Goal, decision: &mut Decision) -> Result<(Artifact, Origin), Error> {
-        decision.note("jit", None, "this build has no compiler (feature `jit`)");
-        Err(Error::NotCovered(Box::new(decision.clone())))
+        decision.miss("jit", None, Miss::NoToolchain, "this build has no compiler (feature `jit`)");
+        Err(self.not_covered(decision))
+    }
+
+    fn not_covered(&self, decision: &Decision) -> Error {
+        self.counters.missed(decision);
+        tracing::info!(uri = decision.uri, missed = decision.missed(), "not covered");
+        Error::NotCovered(Box::new(decision.clone()))
     }
 }
 

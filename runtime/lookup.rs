@@ -1,17 +1,16 @@
 //! Look-up: bundles, then the store; then the question whether it may be compiled. Every candidate is noted.
 
-use crate::bundles::OpenBundle;
-use crate::decision::{Decision, Origin};
+use crate::bundles::{OpenBundle, Wanted};
+use crate::decision::{Decision, Miss, Origin};
 use crate::error::Error;
 use crate::goal::{Goal, Support};
 use crate::library::{Library, OpId};
-use crate::store::Artifact;
+use crate::store::{Artifact, StoreError};
 use parbake_model::bundle::Entry;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::target::Suffix;
-use parbake_model::verdict::Image;
-use parbake_model::{Digest, Target, Toolkit, space};
+use parbake_model::{Digest, Target, space};
 
 /// Where an image was found.
 pub(crate) enum Candidate<'a> {
@@ -61,7 +60,7 @@ impl Library {
     #[cfg(feature = "jit")]
     fn may_compile(&self, decision: &mut Decision, goal: Goal) -> bool {
         if !self.config.jit {
-            decision.note("jit", None, "switched off by PARBAKE_JIT");
+            decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
             return false;
         }
         match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
@@ -70,7 +69,7 @@ impl Library {
                 true
             }
             Err(report) => {
-                decision.note("jit", Some(goal.target()), format!("no toolchain: {}", report.what));
+                decision.miss("jit", Some(goal.target()), Miss::NoToolchain, format!("no toolchain: {}", report.what));
                 false
             }
         }
@@ -78,7 +77,7 @@ impl Library {
 
     #[cfg(not(feature = "jit"))]
     fn may_compile(&self, decision: &mut Decision, _: Goal) -> bool {
-        decision.note("jit", None, "this build has no compiler (feature `jit`)");
+        decision.miss("jit", None, Miss::NoToolchain, "this build has no compiler (feature `jit`)");
         false
     }
 
@@ -112,20 +111,19 @@ impl Library {
             steps: Vec::new(),
             from: None,
             target: None,
+            version_bypass: None,
         };
-        let bundles = if self.config.profile == Profile::Release { self.bundles.as_slice() } else { &[] };
-        if self.config.profile != Profile::Release {
-            decision.note("bundles", None, format!("not looked at: PARBAKE_PROFILE is {}", self.config.profile));
-        } else if bundles.is_empty() {
-            decision.note("bundles", None, "none: PARBAKE_BUNDLES is not set, and none is embedded");
-        }
-        for bundle in bundles {
-            if let Some(entry) = bundle.find(source_key, goal, thorough, &mut decision) {
+        if self.config.profile == Profile::Release {
+            let params = self.config.version_bypass.is_some().then(|| self.params_digest(op)).transpose()?;
+            let wanted = Wanted { spec, source_key, params, thorough };
+            if let Some((bundle, entry)) = self.bundles.find(&wanted, goal, &mut decision) {
                 return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
             }
+        } else {
+            let why = format!("not looked at: PARBAKE_PROFILE is {}", self.config.profile);
+            decision.miss("bundles", None, Miss::SwitchedOff, why);
         }
-        let absence = |key| if thorough { self.store_absence(spec, key) } else { "no entry".to_owned() };
-        let stored = self.find_stored(def, source_key, goal, &absence, &mut decision);
+        let stored = self.find_stored(def, spec, source_key, goal, &mut decision);
         Ok((decision, stored.map(|a| Candidate::Store(Box::new(a)))))
     }
 
@@ -133,14 +131,14 @@ impl Library {
     fn find_stored(
         &self,
         def: &Op,
+        spec: &Spec,
         source_key: Digest,
         goal: Goal,
-        absence: &dyn Fn(Digest) -> String,
         decision: &mut Decision,
     ) -> Option<Artifact> {
         let place = format!("store {}", self.workspace.store().display());
         if !self.config.cache {
-            decision.note(place, None, "switched off by PARBAKE_CACHE");
+            decision.miss(place, None, Miss::SwitchedOff, "switched off by PARBAKE_CACHE");
             return None;
         }
         if let Err(untrusted) = self.workspace.trusted(&self.workspace.store()) {
@@ -160,11 +158,12 @@ impl Library {
                     Some(artifact)
                 }
                 Ok(None) => {
-                    decision.note(place, Some(goal.target()), absence(source_key));
+                    let (miss, why) = self.store_absence(spec, source_key);
+                    decision.miss(place, Some(goal.target()), miss, why);
                     None
                 }
                 Err(e) => {
-                    decision.note(place, Some(goal.target()), e);
+                    decision.miss(place, Some(goal.target()), damage(&e), e);
                     None
                 }
             };
@@ -175,31 +174,49 @@ impl Library {
             for found in self.store.all(source_key, target) {
                 match found {
                     Ok(artifact) if !self.config.profile.is_served_by(artifact.metadata.profile) => {
-                        decision.note(&place, Some(target), format!("a {} build", artifact.metadata.profile));
+                        let why = format!("a {} build", artifact.metadata.profile);
+                        decision.miss(&place, Some(target), Miss::OtherProfile, why);
                     }
                     Ok(artifact) => fitting.push(artifact),
-                    Err(e) => decision.note(&place, Some(target), e),
+                    Err(e) => decision.miss(&place, Some(target), damage(&e), e),
                 }
             }
         }
         if fitting.is_empty() {
-            decision.note(place, None, absence(source_key));
+            let (miss, why) = self.store_absence(spec, source_key);
+            decision.miss(place, None, miss, why);
             return None;
         }
-        let none = Toolkit { major: 0, minor: 0 };
-        let image = |a: &Artifact| Image { target: a.metadata.target, toolkit: a.metadata.toolkit.unwrap_or(none) };
-        let (best, trace) = goal.select(fitting.into_iter().map(|a| (image(&a), a)));
+        let (best, trace) = goal.select(fitting.into_iter().map(|a| (a.metadata.judged(), a)));
         decision.note_all(&place, trace);
         best
     }
 
-    /// Why the store has no entry: sources of another state are told from none at all.
-    fn store_absence(&self, spec: &Spec, source_key: Digest) -> String {
-        let others = self.store.sources_of(&spec.uri, source_key);
-        if others == 0 {
-            "no entry".to_owned()
-        } else {
-            format!("source changed: {others} entries of this spec are from other sources")
+    /// Why the store has no entry: sources of another state are told from none at all, by the folders of generated
+    /// sources that compilations left. The store itself is not searched: it may hold thousands of entries.
+    fn store_absence(&self, spec: &Spec, source_key: Digest) -> (Miss, String) {
+        let folders = std::fs::read_dir(self.workspace.generated()).into_iter().flatten().flatten();
+        let names = folders.filter_map(|e| e.file_name().into_string().ok());
+        let current = source_key.short(12);
+        let others = names.filter(|n| n.split_once('@').is_some_and(|(uri, key)| uri == spec.uri && key != current));
+        match others.count() {
+            0 => (Miss::NotCovered, "no entry".to_owned()),
+            n => {
+                let states = if n == 1 { "another state" } else { "other states" };
+                (
+                    Miss::SourceChanged,
+                    format!("source changed: this spec was compiled here from {states} of its sources"),
+                )
+            }
         }
+    }
+}
+
+fn damage(error: &StoreError) -> Miss {
+    match error {
+        StoreError::Damaged { .. } => Miss::Integrity,
+        StoreError::OtherVersion { .. } => Miss::OtherVersion,
+        // The others are of the file system, and of who may write there.
+        _ => Miss::Unreadable,
     }
 }

@@ -1,7 +1,8 @@
 //! Memory for trials: on the host or on a GPU, copied as a whole. Kernels never see who owns it.
 
 use crate::code::{Place, Stream};
-use crate::driver::{self, Current, DriverError, Ready};
+use crate::driver::{self, Current, DriverError, Ready, capturing};
+use crate::error::Error;
 use std::ffi::c_void;
 
 #[derive(Clone, Copy)]
@@ -23,11 +24,9 @@ impl Memory {
     /// Copies bytes to a place.
     ///
     /// # Errors
-    /// If the driver has no room, or fails.
-    ///
-    /// # Panics
-    /// If the place is a GPU and there is no driver; whoever names a GPU has seen one.
-    pub fn new(place: Place, content: &[u8]) -> Result<Self, DriverError> {
+    /// If there is no such device; if the driver has no room, or fails; during the capture of a stream, which an
+    /// allocation would break.
+    pub fn new(place: Place, content: &[u8]) -> Result<Self, Error> {
         let bytes = content.len();
         let kind = match place {
             Place::Host => {
@@ -37,18 +36,21 @@ impl Memory {
                 Kind::Host(chunks)
             }
             Place::Cuda(ordinal) => {
-                let ready = driver::ready().expect("bug: device memory without a driver");
+                let (ready, _) = driver::device(ordinal)?;
                 let _current = Current::enter(ready, ordinal)?;
+                outside_capture(ready, "cuMemAlloc")?;
                 let mut address = 0;
-                // SAFETY: a plain out-parameter, then a copy into the memory just allocated.
-                unsafe {
-                    ready.table.check("cuMemAlloc", (ready.table.mem_alloc)(&raw mut address, bytes.max(1)))?;
-                    if bytes > 0 {
-                        let code = (ready.table.copy_to_device)(address, content.as_ptr().cast(), bytes);
-                        ready.table.check("cuMemcpyHtoD", code)?;
-                    }
+                // SAFETY: a plain out-parameter.
+                let code = unsafe { (ready.table.mem_alloc)(&raw mut address, bytes.max(1)) };
+                ready.table.check("cuMemAlloc", code)?;
+                // Owned from here on: a copy that fails leaves nothing allocated.
+                let memory = Self { bytes, kind: Kind::Cuda { ready, ordinal, address } };
+                if bytes > 0 {
+                    // SAFETY: copies into the memory just allocated.
+                    let code = unsafe { (ready.table.copy_to_device)(address, content.as_ptr().cast(), bytes) };
+                    ready.table.check("cuMemcpyHtoD", code)?;
                 }
-                Kind::Cuda { ready, ordinal, address }
+                return Ok(memory);
             }
         };
         Ok(Self { bytes, kind })
@@ -66,7 +68,7 @@ impl Memory {
     ///
     /// # Errors
     /// If the driver fails: an error of a kernel shows here.
-    pub fn read(&self) -> Result<Vec<u8>, DriverError> {
+    pub fn read(&self) -> Result<Vec<u8>, Error> {
         let mut content = vec![0; self.bytes];
         match &self.kind {
             // SAFETY: the chunks hold at least as many bytes.
@@ -75,6 +77,7 @@ impl Memory {
             },
             Kind::Cuda { ready, ordinal, address } => {
                 let _current = Current::enter(ready, *ordinal)?;
+                outside_capture(ready, "cuCtxSynchronize")?;
                 // SAFETY: both sides are as long as stated.
                 unsafe {
                     ready.table.check("cuCtxSynchronize", (ready.table.synchronize)())?;
@@ -102,11 +105,11 @@ impl Drop for Memory {
 /// the process: no driver call is made at exit.
 ///
 /// # Errors
-/// If the driver fails.
-pub fn stream(place: Place) -> Result<Stream, DriverError> {
+/// If there is no such device, or the driver fails.
+pub fn stream(place: Place) -> Result<Stream, Error> {
     const NON_BLOCKING: u32 = 1;
     let Place::Cuda(ordinal) = place else { return Ok(Stream::DEFAULT) };
-    let ready = driver::ready().expect("bug: a stream without a driver");
+    let (ready, _) = driver::device(ordinal)?;
     let _current = Current::enter(ready, ordinal)?;
     let mut stream = std::ptr::null_mut();
     // SAFETY: a plain out-parameter.
@@ -118,30 +121,62 @@ pub fn stream(place: Place) -> Result<Stream, DriverError> {
 /// Times work on a GPU's default stream between two events; elsewhere by the clock. Gives microseconds.
 ///
 /// # Errors
-/// What the work or the driver fails with.
-pub fn time<E: From<DriverError>>(place: Place, work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
+/// What the work or the driver fails with; if there is no such device; during the capture of a stream, which waiting for
+/// the device would break.
+pub fn time<E: From<Error>>(place: Place, work: impl FnOnce() -> Result<(), E>) -> Result<f64, E> {
     let Place::Cuda(ordinal) = place else {
         let start = std::time::Instant::now();
         work()?;
         return Ok(start.elapsed().as_secs_f64() * 1e6);
     };
-    let ready = driver::ready().expect("bug: device time without a driver");
+    let (ready, _) = driver::device(ordinal).map_err(Error::from)?;
     let table = &ready.table;
-    let _current = Current::enter(ready, ordinal)?;
-    let mut events = [std::ptr::null_mut(); 2];
+    let check = |call, code| table.check(call, code).map_err(Error::from);
+    let _current = Current::enter(ready, ordinal).map_err(Error::from)?;
+    outside_capture(ready, "cuEventSynchronize").map_err(Error::from)?;
+    let events = [Event::new(ready, ordinal)?, Event::new(ready, ordinal)?];
     let default = std::ptr::null_mut();
     let mut milliseconds = 0f32;
-    // SAFETY: plain out-parameters; events are created before they are used and destroyed once.
+    // SAFETY: plain out-parameters; the events live until the end of this function.
     unsafe {
-        table.check("cuEventCreate", (table.event_create)(&raw mut events[0], 0))?;
-        table.check("cuEventCreate", (table.event_create)(&raw mut events[1], 0))?;
-        table.check("cuEventRecord", (table.event_record)(events[0], default))?;
+        check("cuEventRecord", (table.event_record)(events[0].handle, default))?;
         work()?;
-        table.check("cuEventRecord", (table.event_record)(events[1], default))?;
-        table.check("cuEventSynchronize", (table.event_synchronize)(events[1]))?;
-        table.check("cuEventElapsedTime", (table.event_elapsed)(&raw mut milliseconds, events[0], events[1]))?;
-        (table.event_destroy)(events[0]);
-        (table.event_destroy)(events[1]);
+        check("cuEventRecord", (table.event_record)(events[1].handle, default))?;
+        check("cuEventSynchronize", (table.event_synchronize)(events[1].handle))?;
+        let code = (table.event_elapsed)(&raw mut milliseconds, events[0].handle, events[1].handle);
+        check("cuEventElapsedTime", code)?;
     }
     Ok(f64::from(milliseconds) * 1e3)
+}
+
+/// An event that goes away, also after an error.
+struct Event {
+    ready: &'static Ready,
+    ordinal: i32,
+    handle: *mut c_void,
+}
+
+impl Event {
+    /// The device's context is current.
+    fn new(ready: &'static Ready, ordinal: i32) -> Result<Self, Error> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: a plain out-parameter.
+        ready.table.check("cuEventCreate", unsafe { (ready.table.event_create)(&raw mut handle, 0) })?;
+        Ok(Self { ready, ordinal, handle })
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(_current) = Current::enter(self.ready, self.ordinal) {
+            // SAFETY: created by `new`, destroyed once.
+            unsafe { (self.ready.table.event_destroy)(self.handle) };
+        }
+    }
+}
+
+/// Refuses what would break the capture of the default stream, or of one that waits for it. Others cannot be seen from
+/// here; the driver refuses such calls itself then, unless the thread asked for less.
+fn outside_capture(ready: &Ready, call: &'static str) -> Result<(), DriverError> {
+    if capturing(ready, std::ptr::null_mut())? { Err(DriverError::during_capture(call)) } else { Ok(()) }
 }

@@ -183,19 +183,6 @@ impl Store {
         targets
     }
 
-    /// How many sources other than this one have entries of that URI.
-    #[must_use]
-    pub fn sources_of(&self, uri: &str, except: Digest) -> usize {
-        let list = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|e| e.path());
-        let names_it = |folder: PathBuf| {
-            let metadata =
-                std::fs::read(folder.join("meta.json")).ok().and_then(|text| Metadata::from_json(&text).ok());
-            metadata.is_some_and(|m| m.uri == uri)
-        };
-        let sources = list(self.workspace.store()).filter(|p| !p.ends_with(except.to_string()));
-        sources.filter(|s| list(s.clone()).any(|target| list(target).any(names_it))).count()
-    }
-
     /// Moves a damaged entry away, so that it is compiled anew. It is looked at once more before and after: a faster
     /// process may have replaced it by a good one, which stays or goes back.
     pub(crate) fn quarantine(&self, source_key: Digest, target: Target, build_key: Digest) {

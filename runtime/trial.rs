@@ -47,6 +47,9 @@ pub struct Outcome {
     pub target: Option<Target>,
     /// Where the kernel came from.
     pub from: Origin,
+    /// The version bypass by which the kernel was taken, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version_bypass: Option<String>,
     /// Milliseconds of compiling, if it was compiled.
     pub compile_ms: Option<f64>,
     /// Milliseconds of finding and loading.
@@ -185,6 +188,7 @@ impl Trial {
             target: called.kernel.as_ref().and_then(|k| k.decision.target),
             from: called.from,
             compile_ms: called.kernel.as_ref().filter(|_| called.from == Origin::Jit).and_then(|k| k.compile_ms),
+            version_bypass: called.kernel.as_ref().and_then(|k| k.decision.version_bypass.clone()),
             load_ms: called.kernel.as_ref().filter(|_| called.from != Origin::Registry).map(|k| k.load_ms),
             launch_us,
             max_abs_err: judge.max_abs,

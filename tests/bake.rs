@@ -6,6 +6,7 @@ use common::{World, toolchain};
 use parbake::decision::Origin;
 use parbake::model::bundle::Bundle;
 use parbake::model::identity::Profile;
+use parbake::model::op::Op;
 use parbake::model::{Target, fatbin};
 use parbake::{Goal, Library};
 use parbake_codegen::artifact::Made;
@@ -41,7 +42,8 @@ fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
         find_nvfatbin(&Search { explicit: None, toolchains, want: Some(toolkit), driver: None, target })
             .map_err(|e| e.report())
     };
-    Some(bake::pack(&plan, made, &packer, 3, threads).unwrap())
+    let params = |op: &Op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report());
+    Some(bake::pack(&plan, made, &params, &packer, 3, threads).unwrap())
 }
 
 #[test]

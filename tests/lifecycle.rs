@@ -180,6 +180,24 @@ fn an_entry_of_another_source_or_version_is_not_run() {
 }
 
 #[test]
+fn every_miss_carries_its_reason_and_is_counted() {
+    use parbake::decision::Miss;
+    let world = World::with_own_kernels();
+    let library = world.library();
+    right(&library);
+    let misses = library.stats().misses;
+    assert_eq!(misses, [(Miss::NotCovered, 2)].into(), "no bundle, no entry");
+    let header = world.kernel_file("norm/rmsnorm/rmsnorm.cuh");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text + "// edited\n").unwrap();
+    let library = world.library();
+    right(&library);
+    assert_eq!(library.stats().misses, [(Miss::NotCovered, 1), (Miss::SourceChanged, 1)].into());
+    right(&library);
+    assert_eq!(library.stats().misses.len(), 2, "a registry hit looks nowhere");
+}
+
+#[test]
 fn no_profile_replaces_another_and_lineinfo_serves_a_normal_call() {
     let mut world = World::new();
     let with = |world: &mut World, profile, jit| {

@@ -13,6 +13,7 @@ pub mod digest;
 pub mod dtype;
 pub mod fatbin;
 pub mod identity;
+pub mod lock;
 pub mod metadata;
 pub mod op;
 pub mod owner;

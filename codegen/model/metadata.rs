@@ -7,6 +7,7 @@ use crate::cubin::Resources;
 use crate::digest::Digest;
 use crate::identity::{Profile, Spec, build_key_by};
 use crate::target::{Target, Toolkit};
+use crate::verdict::Image;
 use serde::{Deserialize, Serialize};
 
 /// The schema that is written, and the only one that is read.
@@ -122,6 +123,13 @@ impl Metadata {
     #[must_use]
     pub fn file_for(target: Target) -> &'static str {
         if target == Target::Host { HOST_FILE } else { CUBIN_FILE }
+    }
+
+    /// What a verdict needs to know.
+    #[must_use]
+    pub fn judged(&self) -> Image {
+        self.toolkit
+            .map_or(Image { target: self.target, ..Image::HOST }, |toolkit| Image { target: self.target, toolkit })
     }
 
     /// The canonical text.

@@ -6,7 +6,7 @@ use crate::identity::Profile;
 use crate::target::Target;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A setting: one environment variable.
@@ -42,7 +42,13 @@ pub const SETTINGS: &[Setting] = &[
         "none",
         "Targets that `build` and `expand` take, with those of the GPUs here, if `--arch` is not given",
     ),
-    setting("PARBAKE_BUNDLES", "paths, `:` between", "none", "Bundles to look kernels up in, before the embedded one"),
+    setting(
+        "PARBAKE_BUNDLES",
+        "paths, `:` between",
+        "none",
+        "Bundles to look kernels up in, before the installed ones (each `*.pbk` in `parbake/bundles` below \
+         $XDG_DATA_HOME and each of $XDG_DATA_DIRS) and the embedded one",
+    ),
     setting(
         "PARBAKE_CACHE",
         "boolean",
@@ -91,6 +97,19 @@ pub const SETTINGS: &[Setting] = &[
         "What is compiled on demand: `lineinfo` adds source lines for profilers, `debug` is for a device debugger; other than `release`, bundles are not looked at",
     ),
     setting(
+        "PARBAKE_PUBLIC_KEYS",
+        "keys or paths, `,` between",
+        "none",
+        "Minisign public keys (`RW…`, or files that hold one) of those whose bundles are trusted",
+    ),
+    setting(
+        "PARBAKE_SIGNATURE",
+        "required|warn|off",
+        "`off`; with PARBAKE_PUBLIC_KEYS `required`",
+        "What a bundle without a signature by one of the keys is: refused, used with a warning, or used. The embedded \
+         one needs none. Nothing else switches it off",
+    ),
+    setting(
         "PARBAKE_STORE",
         "path",
         "<workspace>/store",
@@ -107,6 +126,13 @@ pub const SETTINGS: &[Setting] = &[
         "path",
         "$XDG_DATA_HOME/parbake/toolchains",
         "Where `parbake toolchain install` puts compilers; shared by all workspaces",
+    ),
+    setting(
+        "PARBAKE_VERSION_BYPASS",
+        "bundle version:library version",
+        "none",
+        "Lets bundles of exactly that version serve exactly this library although versions or sources differ, where \
+         spec and parameters are the same (experiments); every load warns",
     ),
     setting(
         "PARBAKE_WORKSPACE",
@@ -142,6 +168,64 @@ impl BadSetting {
     }
 }
 
+/// What a bundle is that has no valid signature by one of the public keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignaturePolicy {
+    /// Refused.
+    Required,
+    /// Used, with a warning.
+    Warn,
+    /// Used: signatures are not looked at.
+    Off,
+}
+
+impl SignaturePolicy {
+    /// The word in the setting.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Warn => "warn",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// The one pair of versions between which version and sources of a bundle need not agree with the library.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionBypass {
+    /// The version that the bundle was made for.
+    pub bundle: String,
+    /// The version of this library.
+    pub library: String,
+}
+
+impl std::fmt::Display for VersionBypass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.bundle, self.library)
+    }
+}
+
+impl VersionBypass {
+    /// Reads a pair whose second half is the version of this library; an error says what was expected.
+    fn parse(text: &str) -> Result<Self, String> {
+        let version = |v: &str| {
+            let good = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+            v.starts_with(|c: char| c.is_ascii_digit()) && v.chars().all(good)
+        };
+        let pair = text.split_once(':').filter(|(bundle, library)| version(bundle) && version(library));
+        match pair {
+            Some((bundle, library)) if library == crate::VERSION => {
+                Ok(Self { bundle: bundle.to_owned(), library: library.to_owned() })
+            }
+            Some((bundle, _)) => {
+                Err(format!("`{bundle}:{0}`: this library is {0}, and the bypass names another", crate::VERSION))
+            }
+            None => Err(format!("`<bundle version>:<library version>`, as in `0.0.7:{}`", crate::VERSION)),
+        }
+    }
+}
+
 /// The settings of this process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -163,6 +247,8 @@ pub struct Config {
     pub jobs: usize,
     /// Folder of kernel sources.
     pub kernels: Option<PathBuf>,
+    /// Folders whose `*.pbk` are the installed bundles, in look-up order.
+    pub installed: Vec<PathBuf>,
     /// Filter of the loader's log.
     pub loader_log: String,
     /// How long to wait for another process that compiles the same.
@@ -175,12 +261,18 @@ pub struct Config {
     pub nvrtc: Option<PathBuf>,
     /// What is compiled on demand.
     pub profile: Profile,
+    /// Minisign public keys: texts that start with `RW`, and absolute paths of files that hold one.
+    pub public_keys: Vec<String>,
+    /// What becomes of a bundle that none of the keys signed.
+    pub signature: SignaturePolicy,
     /// Where the store is, if not below the workspace.
     pub store: Option<PathBuf>,
     /// Where compilers work, if not below the workspace.
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
+    /// Versions that are let serve each other for an experiment.
+    pub version_bypass: Option<VersionBypass>,
     /// Root of what is written.
     pub workspace: PathBuf,
     /// Whether the members of the workspace's group trust each other.
@@ -262,15 +354,19 @@ impl Config {
             jit: true,
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             kernels: None,
+            installed: installed(&vars),
             loader_log: "warn".to_owned(),
             lock_timeout: Duration::from_secs(120),
             memory: None,
             nvcc_launcher: None,
             nvrtc: None,
             profile: Profile::Release,
+            public_keys: Vec::new(),
+            signature: SignaturePolicy::Off,
             store: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
+            version_bypass: None,
             workspace: cache_home(&vars),
             workspace_shared: false,
             set: BTreeMap::new(),
@@ -332,14 +428,40 @@ impl Config {
             "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
             "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),
             "PARBAKE_PROFILE" => self.profile = text.parse().map_err(|()| bad("release, lineinfo or debug"))?,
+            "PARBAKE_PUBLIC_KEYS" => {
+                let key = |text: &str| {
+                    let good = text.starts_with("RW") || Path::new(text).is_absolute();
+                    let expected = "minisign public keys, `RW…`, or absolute paths of files that hold one";
+                    if good { Ok(text.to_owned()) } else { Err(bad(expected)) }
+                };
+                self.public_keys = text.split(',').map(str::trim).map(key).collect::<Result<_, _>>()?;
+                self.signature = SignaturePolicy::Required;
+            }
+            "PARBAKE_SIGNATURE" => {
+                let policies = [SignaturePolicy::Required, SignaturePolicy::Warn, SignaturePolicy::Off];
+                let found = policies.into_iter().find(|p| p.word() == text);
+                self.signature = found.ok_or_else(|| bad("required, warn or off"))?;
+                if self.public_keys.is_empty() && self.signature != SignaturePolicy::Off {
+                    return Err(bad("`off`, or the keys to check with in PARBAKE_PUBLIC_KEYS"));
+                }
+            }
             "PARBAKE_STORE" => self.store = Some(path(text)?),
             "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
+            "PARBAKE_VERSION_BYPASS" => {
+                self.version_bypass = Some(VersionBypass::parse(text).map_err(|expected| bad(&expected))?);
+            }
             "PARBAKE_WORKSPACE" => self.workspace = path(text)?,
             "PARBAKE_WORKSPACE_SHARED" => self.workspace_shared = flag()?,
             name => unreachable!("bug: setting {name} is in the table but has no field"),
         }
         Ok(())
+    }
+
+    /// The same with no bundle but the embedded one.
+    #[must_use]
+    pub fn without_bundles(self) -> Self {
+        Self { bundles: Vec::new(), installed: Vec::new(), ..self }
     }
 
     /// The value of a setting as text, and where it comes from.
@@ -351,6 +473,7 @@ impl Config {
         let value = match setting.name {
             "PARBAKE_GEN" => self.workspace.join("gen").display().to_string(),
             "PARBAKE_JOBS" => self.jobs.to_string(),
+            "PARBAKE_SIGNATURE" => self.signature.word().to_owned(),
             "PARBAKE_STORE" => self.workspace.join("store").display().to_string(),
             "PARBAKE_TMP" => self.workspace.join("tmp").display().to_string(),
             "PARBAKE_TOOLCHAINS" => self.toolchains.display().to_string(),
@@ -365,6 +488,22 @@ impl Config {
 /// it fails in containers that run under a number.
 fn data_home(vars: &BTreeMap<String, String>) -> PathBuf {
     home(vars, "XDG_DATA_HOME", ".local/share").unwrap_or_else(|| private_temp().join("data"))
+}
+
+/// Folders of installed bundles: the user's, then the system's. Without a home there are only the latter: the private
+/// folder that stands in for it holds nothing that was installed.
+fn installed(vars: &BTreeMap<String, String>) -> Vec<PathBuf> {
+    let system = vars.get("XDG_DATA_DIRS").map_or("/usr/local/share:/usr/share", String::as_str);
+    // What is not absolute is to be ignored, as the rules for these variables say.
+    let system = system.split(':').map(PathBuf::from).filter(|p| p.is_absolute());
+    let mut found: Vec<PathBuf> = Vec::new();
+    for data in home(vars, "XDG_DATA_HOME", ".local/share").into_iter().chain(system) {
+        let folder = data.join("parbake/bundles");
+        if !found.contains(&folder) {
+            found.push(folder);
+        }
+    }
+    found
 }
 
 fn cache_home(vars: &BTreeMap<String, String>) -> PathBuf {
@@ -423,6 +562,9 @@ mod tests {
             let value = match setting.kind {
                 "boolean" => "off",
                 "targets" => "80,90a",
+                "number" => "3",
+                "required|warn|off" => "off",
+                "bundle version:library version" => concat!("9.9.9:", env!("CARGO_PKG_VERSION")),
                 "number" | "seconds" => "3",
                 k if k.starts_with("bytes") => "3G",
                 k if k.starts_with("error|") => "info",
@@ -483,6 +625,49 @@ mod tests {
         assert_eq!(at(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), Path::new("/c/parbake"));
         assert_eq!(at(&[("XDG_CACHE_HOME", "c"), ("HOME", "/h")]), Path::new("/h/.cache/parbake"));
         assert!(at(&[]).file_name().unwrap().to_str().unwrap().starts_with("parbake-"));
+    }
+
+    #[test]
+    fn installed_bundles_lie_below_the_data_folders() {
+        let at = |pairs: &[(&str, &str)]| config(pairs).unwrap().installed;
+        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let all = at(&[("XDG_DATA_HOME", "/d"), ("XDG_DATA_DIRS", "/a:b::/c:/a"), ("HOME", "/h")]);
+        assert_eq!(all, paths(&["/d/parbake/bundles", "/a/parbake/bundles", "/c/parbake/bundles"]));
+        let system = ["/usr/local/share/parbake/bundles", "/usr/share/parbake/bundles"];
+        assert_eq!(at(&[]), paths(&system));
+        assert_eq!(at(&[("HOME", "/h")])[0], Path::new("/h/.local/share/parbake/bundles"));
+        assert_eq!(config(&[]).unwrap().without_bundles().installed, paths(&[]));
+    }
+
+    #[test]
+    fn keys_make_signatures_required_and_only_the_setting_itself_changes_that() {
+        let policy = |pairs: &[(&str, &str)]| config(pairs).map(|c| c.signature);
+        let keys = ("PARBAKE_PUBLIC_KEYS", "RWabc, /etc/key.pub");
+        assert_eq!(policy(&[]), Ok(SignaturePolicy::Off));
+        assert_eq!(policy(&[keys]), Ok(SignaturePolicy::Required));
+        assert_eq!(policy(&[keys, ("PARBAKE_SIGNATURE", "warn")]), Ok(SignaturePolicy::Warn));
+        assert_eq!(policy(&[keys, ("PARBAKE_SIGNATURE", "off")]), Ok(SignaturePolicy::Off));
+        assert_eq!(config(&[keys]).unwrap().public_keys, ["RWabc", "/etc/key.pub"]);
+        let setting = SETTINGS.iter().find(|s| s.name == "PARBAKE_SIGNATURE").unwrap();
+        assert_eq!(config(&[keys]).unwrap().shown(setting).0, "required");
+        for (name, value) in
+            [("PARBAKE_SIGNATURE", "required"), ("PARBAKE_SIGNATURE", "yes"), ("PARBAKE_PUBLIC_KEYS", "key.pub")]
+        {
+            assert_eq!(policy(&[(name, value)]).unwrap_err().name, name, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_bypass_is_a_pair_of_versions_and_the_second_is_ours() {
+        let of = |text: &str| config(&[("PARBAKE_VERSION_BYPASS", text)]).map(|c| c.version_bypass.unwrap());
+        let ours = crate::VERSION;
+        let bypass = of(&format!("0.7.0-rc.1:{ours}")).unwrap();
+        assert_eq!((bypass.bundle.as_str(), bypass.library.as_str()), ("0.7.0-rc.1", ours));
+        for malformed in ["on", "1.0", "1.0:", ":1.0", "1.0:2.0:3.0", "*:1.0", "1.0 :1.0"] {
+            let error = of(malformed).unwrap_err();
+            assert!(error.expected.contains("<bundle version>:<library version>"), "{malformed}: {error}");
+        }
+        assert!(of("0.7.0:9.9.9").unwrap_err().expected.contains("this library is"));
     }
 
     #[test]

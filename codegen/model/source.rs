@@ -263,6 +263,21 @@ pub fn binding_digest(tree: &KernelTree, op: &Op) -> Result<Digest, SourceError>
     Ok(key.finish().digest)
 }
 
+/// The digest over the declaration of an op's parameters: `params.h` and what it includes. Kernels and launchers of
+/// the same digest agree on every byte of the struct, whatever else has changed.
+///
+/// # Errors
+/// A file that cannot be read, or a bad include.
+pub fn params_digest(tree: &KernelTree, op: &Op) -> Result<Digest, SourceError> {
+    let path = format!("{}/params.h", op.path());
+    let text = tree.read(&path)?;
+    let mut key = KeyFields::new("parbake.params.v1").with("params.h", text.digest());
+    for (name, path) in &closure(tree, &path, text.text())?.paths {
+        key = key.with(format!("header {name}"), tree.read(path)?.digest());
+    }
+    Ok(key.finish().digest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,13 +343,16 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         let tree = || KernelTree::folder(folder.clone());
-        files.iter().for_each(|file| write(file, "text"));
+        let plain = |file: &str| if file.ends_with("params.h") { "#include \"parbake/abi.h\"\n" } else { "text" };
+        files.iter().for_each(|file| write(file, plain(file)));
         write("f/o/o.cuh", "text");
-        let first = binding_digest(&tree(), &op).unwrap();
+        let (first, params) = (binding_digest(&tree(), &op).unwrap(), params_digest(&tree(), &op).unwrap());
         for file in files {
-            write(file, "other");
+            write(file, &format!("{}// other", plain(file)));
             assert_ne!(binding_digest(&tree(), &op).unwrap(), first, "{file}");
-            write(file, "text");
+            let declares = file.ends_with(".h");
+            assert_eq!(params_digest(&tree(), &op).unwrap() != params, declares, "{file}");
+            write(file, plain(file));
         }
         write("f/o/o.cuh", "other");
         assert_eq!(binding_digest(&tree(), &op).unwrap(), first, "kernels have a digest of their own");

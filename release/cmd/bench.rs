@@ -1,6 +1,8 @@
 //! `parbake bench`: measures this machine. Every figure comes from a run that checked its result.
 
-use super::build::packer;
+mod open;
+
+use super::build::{packer, params};
 use crate::checkout;
 use crate::output::{Failure, Output};
 use parbake::binding::Tensor;
@@ -21,7 +23,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Measures baking and loading.
+/// Measures baking, loading and large bundles.
+///
+///   parbake bench open
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -44,6 +48,18 @@ enum What {
         #[arg(long, value_name = "FILE")]
         bundle: Option<std::path::PathBuf>,
     },
+    /// A large bundle: opening it, with and without its signature, holding it, looking something up
+    ///
+    /// The bundle is made of small real images in a temporary folder. Its file is in the system's memory: what is
+    /// measured is our work, and not the disk.
+    Open {
+        /// How many images it holds
+        #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+        images: u32,
+        /// Repetitions, at least 20
+        #[arg(long, default_value_t = 41)]
+        n: usize,
+    },
 }
 
 /// One figure.
@@ -65,28 +81,40 @@ struct Rows {
 }
 
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
-    let What::Bake { n, no_nvcc, bundle } = args.what;
+    let rows = match args.what {
+        What::Bake { n, no_nvcc, bundle } => bake(n.max(3), no_nvcc, bundle, &config, out)?,
+        What::Open { images, n } => open::run(images as usize, n)?,
+    };
+    let machine = format!("{} processors, {}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
+    let rows = Rows { machine, rows };
+    out.show(&rows, || text(&rows));
+    Ok(())
+}
+
+fn bake(
+    n: usize,
+    no_nvcc: bool,
+    bundle: Option<std::path::PathBuf>,
+    config: &Config,
+    out: Output,
+) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
-    let n = n.max(3);
     match bundle {
         Some(path) => {
             let bytes = std::fs::read(&path).map_err(|e| {
                 Report::new("PB-3006", Class::Usage, format!("cannot read {}", path.display())).caused_by(e)
             })?;
-            serve(&config, &bytes, &mut rows)?;
+            serve(config, &bytes, &mut rows)?;
         }
         None => {
-            checkout::need(&config, &[("12.9", false), ("13.0", !no_nvcc)], out)?;
-            let library = Library::open(Config { bundles: Vec::new(), ..config.clone() })?;
+            checkout::need(config, &[("12.9", false), ("13.0", !no_nvcc)], out)?;
+            let library = Library::open(config.clone().without_bundles())?;
             compile(&library, n, no_nvcc, &mut rows)?;
             let bytes = family(&library, &mut rows)?;
-            serve(&config, &bytes, &mut rows)?;
+            serve(config, &bytes, &mut rows)?;
         }
     }
-    let machine = format!("{} processors, {}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
-    let rows = Rows { machine, rows };
-    out.show(&rows, || text(&rows));
-    Ok(())
+    Ok(rows)
 }
 
 fn gpu() -> String {
@@ -207,7 +235,7 @@ fn family(library: &Library, rows: &mut Vec<Row>) -> Result<Vec<u8>, Failure> {
     let compiled = start.elapsed().as_secs_f64();
     let nvfatbin = |target, toolkit| packer(library, target, toolkit);
     let start = Instant::now();
-    let bytes = bake::pack(&plan, made, &nvfatbin, LEVEL, jobs)?;
+    let bytes = bake::pack(&plan, made, &params(library), &nvfatbin, LEVEL, jobs)?;
     let packed = start.elapsed().as_secs_f64();
     let images = plan.jobs.len();
     rows.push(row(
@@ -242,9 +270,9 @@ fn serve(config: &Config, bytes: &[u8], rows: &mut Vec<Row>) -> Result<(), Failu
     ));
 
     // Without a GPU the registry is measured with the kernel that the host target compiles.
-    let place = if driver::ready().is_some_and(|r| !r.devices.is_empty()) { Place::Cuda(0) } else { Place::Host };
+    let place = driver::first().map_or(Place::Host, |device| Place::Cuda(device.ordinal));
     let bundles = if place == Place::Host { Vec::new() } else { vec![path.clone()] };
-    let library = Library::open(Config { bundles, ..config.clone() })?;
+    let library = Library::open(Config { bundles, ..config.clone().without_bundles() })?;
     let op = library.op("rmsnorm")?;
     // The context exists before the clock starts.
     let mut memory = Memory::new(place, &vec![0x3c; 3 << 16]).map_err(parbake::Error::from)?;

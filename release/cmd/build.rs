@@ -1,14 +1,16 @@
 //! `parbake build`: bakes a bundle.
 
+use super::lock;
 use crate::output::{Failure, Output};
 use crate::select;
 use indicatif::{ProgressBar, ProgressStyle};
-use parbake::Library;
+use parbake::{Library, Place, Site};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::bake::{self, Job, Only, Plan};
 use parbake_codegen::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin};
 use parbake_model::bundle::{Bundle, LEVEL};
-use parbake_model::identity::Profile;
+use parbake_model::identity::{Profile, Spec};
+use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target, Toolkit};
@@ -35,6 +37,9 @@ pub(crate) struct Args {
     /// Bakes only these values of an axis, as in `dtype=f16,bf16`; may be repeated
     #[arg(long, value_name = "AXIS=VALUES")]
     only: Vec<String>,
+    /// Bakes the specs of a lock, for its targets unless `--arch` is given; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "only"])]
+    lock: Option<PathBuf>,
     /// The bundle to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -70,6 +75,8 @@ pub(crate) struct Baked {
 pub(crate) struct Bake<'a> {
     pub(crate) op: &'a str,
     pub(crate) only: &'a Only,
+    /// Only these specs, if they are given.
+    pub(crate) specs: Option<Vec<Spec>>,
     pub(crate) targets: &'a [Target],
     pub(crate) output: &'a Path,
     pub(crate) toolkit: Option<Toolkit>,
@@ -78,14 +85,23 @@ pub(crate) struct Bake<'a> {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let targets = select::targets(args.arch.as_deref(), &config)?;
+    let lock = args.lock.as_deref().map(lock::read).transpose()?;
+    let targets = match &lock {
+        Some(lock) if args.arch.is_none() && !lock.targets.is_empty() => lock.targets.clone(),
+        _ => select::targets(args.arch.as_deref(), &config)?,
+    };
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
     config.jobs = args.jobs.map_or(config.jobs, usize::from);
-    let library = Library::open(Config { bundles: Vec::new(), ..config })?;
+    let library = Library::open(config.without_bundles())?;
+    let specs = match &lock {
+        Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
+        None => None,
+    };
     let what = Bake {
         op: &args.op,
         only: &only,
+        specs,
         targets: &targets,
         output: &args.output,
         toolkit: args.toolkit,
@@ -123,7 +139,16 @@ fn text(baked: &Baked) -> String {
 /// Makes a bundle, or finds that the one there is what it would make.
 pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
     let start = Instant::now();
-    let plan = bake::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    let mut plan = bake::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    if let Some(specs) = &what.specs {
+        plan.keep(specs);
+        if plan.jobs.is_empty() {
+            let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
+            let reasons = if specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
+            let what = "no spec of the lock exists for any of the targets; nothing was built";
+            return Err(Report::new("PB-3147", Class::Usage, what).with("reasons", reasons).into());
+        }
+    }
     if what.output.is_dir() {
         return Err(Report::new("PB-1117", Class::Usage, format!("{} is a folder", what.output.display()))
             .with("expected", "the name of a file, as in `-o norm.pbk`")
@@ -173,7 +198,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     };
     let made = bake::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
     progress.finish();
-    let bytes = bake::pack(&plan, made, &nvfatbin, what.level, library.config().jobs)?;
+    let bytes = bake::pack(&plan, made, &params(library), &nvfatbin, what.level, library.config().jobs)?;
     write(what.output, &bytes)?;
     baked.from_store = from_store.into_inner();
     baked.compiled = baked.images - baked.from_store;
@@ -202,6 +227,11 @@ pub(crate) fn packer(library: &Library, target: Target, toolkit: Toolkit) -> Res
     let config = library.config();
     let (explicit, toolchains) = (None, config.toolchains.clone());
     find_nvfatbin(&Search { explicit, toolchains, want: Some(toolkit), driver: None, target }).map_err(|e| e.report())
+}
+
+/// What a bundle records of the parameters of an op.
+pub(crate) fn params(library: &Library) -> impl Fn(&Op) -> Result<Digest, Report> {
+    |op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report())
 }
 
 /// Whether the file there holds exactly the builds that the plan would make, undamaged.
@@ -244,9 +274,11 @@ fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
 /// Finds out before compiling whether the bundle can be written.
 fn check_output(path: &Path) -> Result<(), Report> {
     let folder = folder_of(path);
-    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| {
-        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
-    })
+    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| cannot_write(path).caused_by(e))
+}
+
+pub(super) fn cannot_write(path: &Path) -> Report {
+    Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display()))
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -254,10 +286,8 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 /// Writes a file whole or not at all.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
-    let refuse = |e: std::io::Error| {
-        Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display())).caused_by(e)
-    };
+pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
+    let refuse = |e: std::io::Error| cannot_write(path).caused_by(e);
     let mut file = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(refuse)?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);

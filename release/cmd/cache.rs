@@ -123,7 +123,7 @@ struct PathArgs {
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
     // Bundles have no say in what the store holds.
-    config.bundles.clear();
+    config = config.without_bundles();
     let workspace = Workspace::of(&config);
     // Without readable definitions entries can still be listed, verified and removed.
     let library = Library::open(config).ok();

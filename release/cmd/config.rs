@@ -32,12 +32,15 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         })
         .collect();
     // Unknown variables were warned about on standard error, as by every command.
-    out.show(&serde_json::json!({ "settings": rows, "warnings": config.warnings }), || {
+    let (installed, warnings) = (&config.installed, &config.warnings);
+    let all = serde_json::json!({ "settings": rows, "installed_bundles": installed, "warnings": warnings });
+    out.show(&all, || {
         let mut table = Table::new(&["SETTING", "ORIGIN", "VALUE"]);
         for row in &rows {
             table.row([row.name, row.origin, &row.value]);
         }
-        table.text()
+        let folders = config.installed.iter().map(|folder| format!("  {}\n", folder.display()));
+        format!("{}\ninstalled bundles are each `*.pbk` in\n{}", table.text(), folders.collect::<String>())
     });
     Ok(())
 }

@@ -87,6 +87,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     let output = folder.join("norm.pbk");
     // A bundle that is tried out, not shipped: fast compression.
     let what = Bake {
+        specs: None,
         op: "norm/*",
         only: &only,
         targets: &targets,
@@ -95,7 +96,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         min_driver: None,
         level: 9,
     };
-    let settings = Config { bundles: Vec::new(), ..config.clone() };
+    let settings = config.clone().without_bundles();
     let library = Library::open(settings.clone())?;
     checkout::need_for(&library, &targets, out)?;
     // Opened anew: what was not found before may have been installed.

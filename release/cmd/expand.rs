@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let targets = select::targets(args.arch.as_deref(), &config)?;
     let only = select::pairs(&args.only)?.into_iter();
     let only: Only = only.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
-    config.bundles.clear();
+    config = config.without_bundles();
     let library = Library::open(config)?;
     let plan = bake::plan(library.ops().map(|(_, op)| op), &args.op, &only, &targets)?;
     let expansion = Expansion {

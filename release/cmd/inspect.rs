@@ -2,9 +2,10 @@
 
 use crate::extract::extract;
 use crate::output::{Failure, Output};
+use crate::seal::{Seal, Trust};
 use crate::text::{self, Table};
 use parbake::Library;
-use parbake_model::bundle::{Bundle, BundleError, Details, MAGIC, Skipped};
+use parbake_model::bundle::{Bundle, BundleError, Details, MAGIC, Opening, Skipped};
 use parbake_model::cubin::{self, CubinFacts, Resources};
 use parbake_model::fatbin::{self, FatbinError, Kind};
 use parbake_model::report::{Class, Report};
@@ -33,7 +34,7 @@ pub(crate) struct Args {
 /// Larger files than these are no images.
 const LARGEST: u64 = 256 << 20;
 
-pub(crate) fn run(args: Args, _: Config, out: Output) -> Result<(), Failure> {
+pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let path = &args.file;
     let refuse = |e: std::io::Error| unreadable(path).caused_by(e);
     let mut start = Vec::new();
@@ -42,7 +43,7 @@ pub(crate) fn run(args: Args, _: Config, out: Output) -> Result<(), Failure> {
     let fatbin = start.starts_with(b"\x50\xed\x55\xba");
     let elf = start.starts_with(b"\x7fELF");
     if !fatbin && !elf {
-        return bundle(path, args.images, args.extract.as_deref(), out);
+        return bundle(path, &Trust::of(&config)?, &args, out);
     }
     if std::fs::metadata(path).map_err(refuse)?.len() > LARGEST {
         let what = format!("`{}` is larger than {}", path.display(), text::bytes(LARGEST));
@@ -63,13 +64,28 @@ fn unreadable(path: &Path) -> Report {
     Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display()))
 }
 
-/// Opens a bundle file.
+/// Opens a bundle file, whoever signed it.
 pub(super) fn open(path: &Path) -> Result<Bundle, Report> {
+    refused(path, opening(path)?.open())
+}
+
+/// Opens a bundle file; its signature is judged before anything of it is believed.
+pub(super) fn open_trusted(path: &Path, trust: &Trust) -> Result<(Bundle, Seal), Report> {
+    let mut opening = opening(path)?;
+    let seal = trust.judge(path, refused(path, opening.signed())?).map_err(|e| e.report(path))?;
+    Ok((refused(path, opening.open())?, seal))
+}
+
+fn opening(path: &Path) -> Result<Opening, Report> {
     let file = std::fs::File::open(path).map_err(|e| unreadable(path).caused_by(e))?;
     if path.is_dir() {
         return Err(unreadable(path).caused_by("it is a folder"));
     }
-    Bundle::open(file).map_err(|e| match e {
+    refused(path, Opening::read(file))
+}
+
+fn refused<T>(path: &Path, result: Result<T, BundleError>) -> Result<T, Report> {
+    result.map_err(|e| match e {
         BundleError::Io { .. } => unreadable(path).caused_by_chain(&e),
         e => foreign(path, e.code(), &e),
     })
@@ -110,6 +126,10 @@ struct BundleFacts<'a> {
     /// Whether this library may use it.
     fits: bool,
     index: String,
+    #[serde(flatten)]
+    seal: Seal,
+    /// How many bytes from the start a signature covers.
+    signed_bytes: u64,
     bytes: u64,
     raw_bytes: u64,
     specs: usize,
@@ -122,9 +142,9 @@ struct BundleFacts<'a> {
     images: Option<Vec<ImageRow<'a>>>,
 }
 
-fn bundle(path: &Path, with_images: bool, extract_to: Option<&Path>, out: Output) -> Result<(), Failure> {
-    let bundle = open(path)?;
-    if let Some(folder) = extract_to {
+fn bundle(path: &Path, trust: &Trust, args: &Args, out: Output) -> Result<(), Failure> {
+    let (bundle, seal) = open_trusted(path, trust)?;
+    if let Some(folder) = &args.extract {
         let count = extract(&bundle, folder)?;
         crate::output::note(format!("{count} images are in {}", folder.display()));
     }
@@ -137,6 +157,8 @@ fn bundle(path: &Path, with_images: bool, extract_to: Option<&Path>, out: Output
         launch_abi: details.launch_abi,
         fits: Library::accepts(details),
         index: bundle.index_digest().to_string(),
+        seal,
+        signed_bytes: bundle.signed_size(),
         bytes: bundle.file_size(),
         raw_bytes: bundle.entries().iter().map(|e| u64::from(e.size)).sum(),
         specs: details.specs.len(),
@@ -145,7 +167,7 @@ fn bundle(path: &Path, with_images: bool, extract_to: Option<&Path>, out: Output
         parts: parts(details),
         skipped: skipped(&details.skipped),
         provenance: &details.provenance,
-        images: with_images.then(|| images(details)),
+        images: args.images.then(|| images(details)),
     };
     out.show(&facts, || describe(&facts));
     Ok(())
@@ -202,6 +224,8 @@ fn describe(facts: &BundleFacts<'_>) -> String {
     let size = text::bytes(facts.bytes);
     head.row(["size", &format!("{size}, holds {} ({ratio:.1}×)", text::bytes(facts.raw_bytes))]);
     head.row(["index", &facts.index]);
+    head.row(["signature", &facts.seal.text()]);
+    head.row(["signed part", &format!("the first {} bytes", facts.signed_bytes)]);
     for (name, value) in facts.provenance {
         head.row([name, value]);
     }

@@ -46,7 +46,7 @@ struct Whole<'a> {
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
     // Bundles have no say in what ops there are.
-    config.bundles.clear();
+    config = config.without_bundles();
     let library = Library::open(config)?;
     if let Some(family) = &args.family {
         check_family(&library, family)?;

@@ -2,14 +2,14 @@
 
 use crate::output::{Failure, Output};
 use crate::select;
-use parbake::driver;
+use parbake::driver::{self, NoDevice};
 use parbake::trial::{Outcome, Trial};
 use parbake::{Error, Goal, Library, Place};
 use parbake_model::dtype::DType;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Target, space};
+use parbake_model::{Suffix, Target, space};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -152,8 +152,8 @@ fn overlay<T: std::str::FromStr>(
 /// Where to run. A target that is named is first asked for coverage, then for a device that runs it.
 fn place(library: &Library, args: &Args, trial: &Trial) -> Result<Place, Failure> {
     match args.target.as_str() {
-        "auto" if driver::ready().is_some_and(|r| !r.devices.is_empty()) => Ok(Place::Cuda(0)),
-        "auto" | "host" => Ok(Place::Host),
+        "auto" => Ok(driver::first().map_or(Place::Host, |device| Place::Cuda(device.ordinal))),
+        "host" => Ok(Place::Host),
         text => {
             let target: Target = text.parse().map_err(Error::from)?;
             let op = library.op(&args.op)?;
@@ -173,13 +173,10 @@ fn place(library: &Library, args: &Args, trial: &Trial) -> Result<Place, Failure
             match fitting {
                 Some(device) => Ok(Place::Cuda(device.ordinal)),
                 None => {
-                    let found: Vec<String> = devices.iter().map(|d| format!("sm_{}", d.arch)).collect();
-                    let why = match driver::driver() {
-                        driver::Driver::Ready(_) => format!("devices: {}", found.join(", ")),
-                        driver::Driver::Absent { .. } => "no CUDA driver library".to_owned(),
-                        driver::Driver::Unusable { why } => why.clone(),
-                    };
-                    Err(Error::NoDevice { target: target.to_string(), why }.into())
+                    // Without any device, that is what is wrong; else none of them is of that architecture.
+                    driver::first().map_err(Error::from)?;
+                    let found = devices.iter().map(|d| Target::Sm(d.arch, Suffix::Baseline)).collect();
+                    Err(Error::NoDevice(NoDevice::Target { target, found }).into())
                 }
             }
         }
@@ -191,8 +188,9 @@ fn text(o: &Outcome) -> String {
     let ms = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.1} ms"));
     let us = o.launch_us.map_or("-".to_owned(), |v| format!("{v:.1} µs"));
     let verdict = if o.ok { "right" } else { "WRONG" };
+    let bypass = o.version_bypass.as_ref().map(|b| format!(", by version bypass {b}")).unwrap_or_default();
     format!(
-        "{} on {target}, from {}\n  compile {}, load {}, launch {us}\n  max error {:.3e} absolute, {:.3e} relative; tolerance {}: {verdict}",
+        "{} on {target}, from {}{bypass}\n  compile {}, load {}, launch {us}\n  max error {:.3e} absolute, {:.3e} relative; tolerance {}: {verdict}",
         o.uri,
         o.from,
         ms(o.compile_ms),

@@ -98,7 +98,7 @@ fn list(mut config: Config, out: Output) -> Result<(), Failure> {
         .filter(|c| !installed.iter().any(|i| i.name == c.name && i.version == c.version))
         .collect();
     // Bundles have no say in which compiler is used.
-    config.bundles.clear();
+    config = config.without_bundles();
     let library = Library::open(config)?;
     let choices = choices(&library);
     let available: Vec<String> = absent.iter().map(|c| c.folder()).collect();
@@ -132,10 +132,11 @@ fn list(mut config: Config, out: Output) -> Result<(), Failure> {
 fn choices(library: &Library) -> Vec<Choice> {
     let hopper: Target = "sm_90a".parse().expect("bug: sm_90a is a target");
     let mut choices = vec![choice("bake", hopper, library.toolchain(hopper, None))];
-    if driver::ready().is_some_and(|r| !r.devices.is_empty())
-        && let Ok(goal) = library.goal(Place::Cuda(0))
+    if let Ok(device) = driver::first()
+        && let Ok(goal) = library.goal(Place::Cuda(device.ordinal))
     {
-        choices.push(choice("device 0", goal.target(), library.toolchain_for(goal)));
+        let purpose = format!("device {}", device.ordinal);
+        choices.push(choice(&purpose, goal.target(), library.toolchain_for(goal)));
     }
     choices.push(choice("host", Target::Host, library.toolchain_for(Goal::Host)));
     choices

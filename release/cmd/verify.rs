@@ -2,27 +2,31 @@
 
 use super::inspect;
 use crate::output::{Failure, Output};
+use crate::seal::{Seal, Trust};
 use crate::text;
 use parbake::Library;
-use parbake::cache::source_keys;
 use parbake_model::bundle::{Bundle, BundleError, Summary};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Digest, LAUNCH_ABI, VERSION};
+use parbake_model::{Digest, LAUNCH_ABI, VERSION, space};
 use serde::Serialize;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Checks every byte and every image of bundles, and says whether this library can use them.
 ///
-/// Ends with status 1 if anything is damaged, with 3 if a file cannot be read; all of it is listed.
+/// Ends with status 1 if anything is damaged, or if a signature is required and not right; with 3 if a file cannot be
+/// read. All of it is listed, and so is each spec whose sources have changed since.
 ///
-///   parbake verify norm.pbk
+///   parbake verify norm.pbk --public-key release.pub
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Bundles
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Requires a signature by this minisign key, `RW…` or a file, instead of what the settings say; may be repeated
+    #[arg(long, value_name = "KEY")]
+    public_key: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -43,6 +47,10 @@ struct Fit {
     current: Option<usize>,
     /// Specs made from other sources: they are never used.
     stale: Option<usize>,
+    /// Of those, the ones that the library has too: their URIs, sorted.
+    changed: Vec<String>,
+    /// Of those, the ones that the library does not have: their URIs, sorted.
+    gone: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -51,16 +59,19 @@ struct Checked {
     ok: bool,
     /// It could not be read, which says nothing of its bytes.
     unreadable: bool,
+    #[serde(flatten)]
+    seal: Option<Seal>,
     violations: Vec<Violation>,
     summary: Option<Summary>,
     fit: Option<Fit>,
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    config.bundles.clear();
+    config = config.without_bundles();
+    let trust = if args.public_key.is_empty() { Trust::of(&config) } else { Trust::named(&args.public_key) }?;
     // Without readable sources the bytes can still be checked.
-    let keys = Library::open(config).ok().as_ref().and_then(source_keys);
-    let checked: Vec<Checked> = args.files.iter().map(|file| check(file, keys.as_ref())).collect();
+    let keys = Library::open(config).ok().and_then(|library| keys(&library));
+    let checked: Vec<Checked> = args.files.iter().map(|file| check(file, &trust, keys.as_ref())).collect();
     out.show(&serde_json::json!({ "bundles": checked }), || checked.iter().map(describe).collect());
     if checked.iter().all(|c| c.ok) {
         return Ok(());
@@ -73,32 +84,44 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     Err(Failure::shown(unread.into_iter().collect()))
 }
 
-fn check(path: &Path, keys: Option<&HashSet<Digest>>) -> Checked {
+/// For every spec that this library has, its source key.
+type SourceKeys = HashMap<Digest, Digest>;
+
+fn keys(library: &Library) -> Option<SourceKeys> {
+    let mut keys = HashMap::new();
+    for (id, op) in library.ops() {
+        let sources = library.sources_digest(id).ok()?;
+        keys.extend(space::specs(op).map(|(spec, _)| (spec.spec_id, spec.source_key(op, sources).digest)));
+    }
+    Some(keys)
+}
+
+fn check(path: &Path, trust: &Trust, keys: Option<&SourceKeys>) -> Checked {
     let file = path.display().to_string();
-    let bundle = match inspect::open(path) {
-        Ok(bundle) => bundle,
+    let failed =
+        Checked { file, ok: false, unreadable: false, seal: None, violations: vec![], summary: None, fit: None };
+    let (bundle, seal) = match inspect::open_trusted(path, trust) {
+        Ok(opened) => opened,
         Err(report) => {
             let unreadable = report.class == Class::Environment;
-            return Checked { file, ok: false, unreadable, violations: vec![report.into()], summary: None, fit: None };
+            return Checked { unreadable, violations: vec![report.into()], ..failed };
         }
     };
+    let seal = Some(seal);
     match bundle.verify() {
-        Ok(summary) => {
-            let fit = fit(&bundle, keys);
-            Checked { file, ok: true, unreadable: false, violations: Vec::new(), summary: Some(summary), fit }
-        }
+        Ok(summary) => Checked { ok: true, seal, summary: Some(summary), fit: fit(&bundle, keys), ..failed },
         Err(errors) => {
             let unreadable = errors.iter().any(|e| matches!(e, BundleError::Io { .. }));
             let violation = |e: &BundleError| Violation { code: e.code(), error: e.to_string(), caused_by: causes(e) };
-            let violations = errors.iter().map(violation).collect();
-            Checked { file, ok: false, unreadable, violations, summary: None, fit: None }
+            Checked { unreadable, seal, violations: errors.iter().map(violation).collect(), ..failed }
         }
     }
 }
 
 impl From<Report> for Violation {
     fn from(report: Report) -> Self {
-        Self { code: report.code, error: report.what, caused_by: report.causes }
+        let details = report.details.into_iter().map(|(label, text)| format!("{label}: {text}"));
+        Self { code: report.code, error: report.what, caused_by: details.chain(report.causes).collect() }
     }
 }
 
@@ -106,15 +129,26 @@ fn causes(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(error.source(), |e| e.source()).map(ToString::to_string).collect()
 }
 
-fn fit(bundle: &Bundle, keys: Option<&HashSet<Digest>>) -> Option<Fit> {
+fn fit(bundle: &Bundle, keys: Option<&SourceKeys>) -> Option<Fit> {
     let details = bundle.details().ok()?;
-    let current = keys.map(|keys| details.specs.iter().filter(|s| keys.contains(&s.source_key)).count());
+    let (mut current, mut changed, mut gone) = (0, Vec::new(), Vec::new());
+    for spec in keys.iter().flat_map(|_| &details.specs) {
+        match keys.and_then(|keys| keys.get(&spec.spec_id)) {
+            Some(key) if *key == spec.source_key => current += 1,
+            Some(_) => changed.push(spec.uri.clone()),
+            None => gone.push(spec.uri.clone()),
+        }
+    }
+    changed.sort();
+    gone.sort();
     Some(Fit {
         library: details.library.clone(),
         launch_abi: details.launch_abi,
         accepted: Library::accepts(details),
-        current,
-        stale: current.map(|n| details.specs.len() - n),
+        current: keys.map(|_| current),
+        stale: keys.map(|_| changed.len() + gone.len()),
+        changed,
+        gone,
     })
 }
 
@@ -133,6 +167,9 @@ fn describe(checked: &Checked) -> String {
             text += &format!("FAILED   {}: {violations}\n", checked.file);
         }
     }
+    if let Some(seal) = checked.seal.as_ref().filter(|s| !matches!(s, Seal::None)) {
+        text += &format!("         signature: {}\n", seal.text());
+    }
     for violation in &checked.violations {
         text += &format!("         {}: {}\n", violation.code, violation.error);
         for cause in &violation.caused_by {
@@ -141,6 +178,9 @@ fn describe(checked: &Checked) -> String {
     }
     if let Some(fit) = &checked.fit {
         text += &format!("         {}\n", fit_text(fit));
+        for (what, uris) in [("source changed", &fit.changed), ("unknown to this library", &fit.gone)] {
+            text += &uris.iter().map(|uri| format!("         {what}: {uri}\n")).collect::<String>();
+        }
     }
     text
 }

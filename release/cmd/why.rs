@@ -112,7 +112,10 @@ fn describe(explanation: &Explanation, spec: &Spec) -> String {
 fn result(decision: &Decision) -> String {
     match (decision.from, decision.target) {
         (Some(Origin::Jit), Some(target)) => format!("it would be compiled for {target}"),
-        (Some(from), Some(target)) => format!("{from}, {target}"),
+        (Some(from), Some(target)) => match &decision.version_bypass {
+            Some(bypass) => format!("{from}, {target}, by version bypass {bypass}"),
+            None => format!("{from}, {target}"),
+        },
         _ => "not covered".to_owned(),
     }
 }

@@ -87,6 +87,8 @@ impl Machine {
             ("PARBAKE_KERNELS".to_owned(), path(self.kernels.clone())),
             ("PARBAKE_TOOLCHAINS".to_owned(), path(self.path("toolchains"))),
             ("PARBAKE_WORKSPACE".to_owned(), path(self.workspace())),
+            ("XDG_DATA_HOME".to_owned(), path(self.path("data"))),
+            ("XDG_DATA_DIRS".to_owned(), path(self.path("share"))),
         ]);
         all.extend(self.settings.clone());
         all
@@ -140,7 +142,8 @@ impl Machine {
         let details = Details { library: version.to_owned(), launch_abi: LAUNCH_ABI, ..Details::default() };
         let mut writer = BundleWriter::new(details, 3);
         let library = self.library();
-        let options = &library.definition(library.op("rmsnorm").unwrap()).options;
+        let op = library.op("rmsnorm").unwrap();
+        let (options, params) = (&library.definition(op).options, library.params_digest(op).unwrap());
         for target in [Target::Host, "sm_90a".parse().unwrap()] {
             let (spec, key) = self.spec(&[("dtype", "f32")], target);
             let host = target == Target::Host;
@@ -155,7 +158,7 @@ impl Machine {
                 resources: None,
             };
             // The sample's kernel has that name.
-            let spec = SpecDetails { entry: "sample".to_owned(), ..SpecDetails::new(&spec, key, options) };
+            let spec = SpecDetails { entry: "sample".to_owned(), ..SpecDetails::new(&spec, key, params, options) };
             writer.push(Item { spec, image, bytes }).unwrap();
         }
         self.write(name, writer.finish().unwrap())

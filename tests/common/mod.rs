@@ -3,7 +3,7 @@
 #![allow(dead_code, clippy::print_stdout, reason = "each test uses its own part; skips are printed")]
 
 use parbake::Library;
-use parbake::model::settings::Config;
+use parbake::model::settings::{Config, SignaturePolicy};
 use parbake::trial::Trial;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,9 @@ impl World {
         let mut config = Config::from_env().unwrap();
         config.kernels = Some(root().join("kernels"));
         config.workspace = folder.path().join("workspace");
-        config.bundles = Vec::new();
+        config = config.without_bundles();
+        (config.public_keys, config.signature) = (Vec::new(), SignaturePolicy::Off);
+        config.version_bypass = None;
         config.jit = true;
         config.cache = true;
         Self { folder, config }

@@ -44,6 +44,9 @@ pub struct SpecDetails {
     pub tactic: Vec<(String, u32)>,
     /// The kernel's name.
     pub entry: String,
+    /// The digest of the declaration of its parameters. Bundles made before it was recorded have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Digest>,
     /// Semantic options, by name.
     pub options: BTreeMap<String, String>,
     /// Its images, by target.
@@ -53,7 +56,7 @@ pub struct SpecDetails {
 impl SpecDetails {
     /// The details of a spec, without images.
     #[must_use]
-    pub fn new(spec: &Spec, source_key: Digest, options: &Options) -> Self {
+    pub fn new(spec: &Spec, source_key: Digest, params: Digest, options: &Options) -> Self {
         let options = options.fields().into_iter().map(|(name, value)| (name.to_owned(), value));
         Self {
             op: spec.op.clone(),
@@ -63,6 +66,7 @@ impl SpecDetails {
             axes: spec.axes.clone(),
             tactic: spec.tactic.clone(),
             entry: spec.entry(),
+            params: Some(params),
             options: options.collect(),
             images: Vec::new(),
         }

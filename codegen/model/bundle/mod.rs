@@ -42,7 +42,7 @@ mod write;
 
 pub use details::{Details, ImageDetails, Skipped, SpecDetails};
 pub use error::{BundleError, PackError, Part};
-pub use read::{Bundle, ReadAt};
+pub use read::{Bundle, Opening, ReadAt};
 pub use verify::Summary;
 pub use write::{BundleWriter, Item};
 

@@ -214,31 +214,83 @@ pub(super) fn inflate(part: Part, bytes: &[u8], expected: u64) -> Result<Vec<u8>
     if raw.len() as u64 == expected { Ok(raw) } else { Err(bad(format!("it inflates to {}", raw.len()))) }
 }
 
+/// A bundle of which the first bytes were read and nothing was believed yet. A signature is checked in this state: what
+/// is parsed afterwards is the very bytes that it covers.
+pub struct Opening {
+    source: Box<dyn ReadAt + Send + Sync>,
+    file_size: u64,
+    start: Vec<u8>,
+}
+
+impl std::fmt::Debug for Opening {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Opening").field("file_size", &self.file_size).finish()
+    }
+}
+
+impl Opening {
+    /// Reads the first bytes of a bundle.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn read(source: impl ReadAt + Send + Sync + 'static) -> Result<Self, BundleError> {
+        let io = |source| BundleError::Io { part: Part::Header, source };
+        let file_size = source.len().map_err(io)?;
+        let mut start = vec![0; file_size.min(FIRST_READ) as usize];
+        source.read_exact_at(&mut start, 0).map_err(io)?;
+        Ok(Self { source: Box::new(source), file_size, start })
+    }
+
+    /// The bytes that a signature covers: header and index. Of the header only the size of the index is looked at, and
+    /// it is bounded by what is read at all; where the file is no bundle these are some of its first bytes.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn signed(&mut self) -> Result<&[u8], BundleError> {
+        let size = self.start.first_chunk::<HEADER_BYTES>().map_or(self.start.len(), |header| {
+            let index = super::long(header, 40).min(MAX_INDEX as u64).min(self.file_size - HEADER_BYTES as u64);
+            HEADER_BYTES + index as usize
+        });
+        self.read_up_to(size)?;
+        Ok(&self.start[..size])
+    }
+
+    fn read_up_to(&mut self, end: usize) -> Result<(), BundleError> {
+        let have = self.start.len();
+        if have >= end {
+            return Ok(());
+        }
+        self.start.resize(end, 0);
+        let read = self.source.read_exact_at(&mut self.start[have..], have as u64);
+        read.map_err(|source| BundleError::Io { part: Part::Index, source })
+    }
+
+    /// Checks header and index.
+    ///
+    /// # Errors
+    /// A file that is no bundle of a known format, or whose header or index is damaged.
+    pub fn open(mut self) -> Result<Bundle, BundleError> {
+        let header = header(&self.start, self.file_size)?;
+        let end = HEADER_BYTES + header.index_size as usize;
+        self.read_up_to(end)?;
+        let index = &self.start[HEADER_BYTES..end];
+        checked(Part::Index, header.index, index)?;
+        let (entries, frames) = index.split_at(header.entries as usize * ENTRY_BYTES);
+        let frames = frame_table(&header, frames)?;
+        let entries = entry_table(entries, &frames)?;
+        let header_digest = Digest::of(&self.start[..HEADER_BYTES]);
+        let (source, details, kept) = (self.source, OnceLock::new(), Mutex::default());
+        Ok(Bundle { source, header, header_digest, entries, frames, details, kept })
+    }
+}
+
 impl Bundle {
     /// Opens a bundle: reads and checks header and index, nothing else.
     ///
     /// # Errors
     /// A file that is no bundle of a known format, or whose header or index is damaged.
     pub fn open(source: impl ReadAt + Send + Sync + 'static) -> Result<Self, BundleError> {
-        let io = |part| move |source| BundleError::Io { part, source };
-        let file_size = source.len().map_err(io(Part::Header))?;
-        let mut start = vec![0; file_size.min(FIRST_READ) as usize];
-        source.read_exact_at(&mut start, 0).map_err(io(Part::Header))?;
-        let header = header(&start, file_size)?;
-        let end = HEADER_BYTES + header.index_size as usize;
-        let have = start.len();
-        if have < end {
-            start.resize(end, 0);
-            source.read_exact_at(&mut start[have..], have as u64).map_err(io(Part::Index))?;
-        }
-        let index = &start[HEADER_BYTES..end];
-        checked(Part::Index, header.index, index)?;
-        let (entries, frames) = index.split_at(header.entries as usize * ENTRY_BYTES);
-        let frames = frame_table(&header, frames)?;
-        let entries = entry_table(entries, &frames)?;
-        let header_digest = Digest::of(&start[..HEADER_BYTES]);
-        let (source, details, kept) = (Box::new(source), OnceLock::new(), Mutex::default());
-        Ok(Self { source, header, header_digest, entries, frames, details, kept })
+        Opening::read(source)?.open()
     }
 
     /// All entries, ascending by source key and target.
@@ -290,13 +342,18 @@ impl Bundle {
         self.header.file_size
     }
 
+    /// How many bytes from the start of the file a signature covers.
+    #[must_use]
+    pub fn signed_size(&self) -> u64 {
+        HEADER_BYTES as u64 + self.header.index_size
+    }
+
     /// The bytes that a signature covers: header and index.
     ///
     /// # Errors
     /// If they cannot be read, or have changed since the bundle was opened.
     pub fn signed_bytes(&self) -> Result<Vec<u8>, BundleError> {
-        let size = HEADER_BYTES + self.header.index_size as usize;
-        let bytes = self.bytes(Part::Header, 0, size)?;
+        let bytes = self.bytes(Part::Header, 0, self.signed_size() as usize)?;
         checked(Part::Header, self.header_digest, &bytes[..HEADER_BYTES])?;
         checked(Part::Index, self.header.index, &bytes[HEADER_BYTES..])?;
         Ok(bytes)

@@ -22,6 +22,7 @@ fn item(op: &str, name: &str, target: &str, bytes: Vec<u8>) -> Item {
             axes: vec![("name".to_owned(), name.to_owned())],
             tactic: vec![("block".to_owned(), 256)],
             entry: "sample".to_owned(),
+            params: Some(Digest::of(op.as_bytes())),
             options: BTreeMap::new(),
             images: Vec::new(),
         },
@@ -333,6 +334,39 @@ fn forged_sizes_are_refused_before_anything_is_allocated() {
     assert_eq!(forge(HEADER_BYTES + 112, &zero[..4]).code(), "PB-1308", "size");
     assert_eq!(forge(HEADER_BYTES + 72, &most).code(), "PB-1310", "image digest");
     assert_eq!(forge(HEADER_BYTES + 40, &most).code(), "PB-1313", "build key");
+}
+
+#[test]
+fn an_image_of_another_architecture_than_the_index_claims_is_found() {
+    let bytes = pack(&[gpu("norm", "a", "90a")]);
+    for claimed in ["sm_90", "sm_80", "sm_100f"] {
+        let code = encode_target(claimed.parse().unwrap());
+        let mut forged = with_details(&bytes, |json| *json = json.replace("sm_90a", claimed));
+        forged[HEADER_BYTES + 32..HEADER_BYTES + 36].copy_from_slice(&code.to_le_bytes());
+        reseal(&mut forged);
+        // Every hash is right, and details and index agree: only the code itself tells.
+        let errors = verified(&forged).unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        let got = |source: &FatbinError| matches!(source, FatbinError::Target { .. } | FatbinError::Contents { .. });
+        assert!(matches!(&errors[0], BundleError::Contents { source, .. } if got(source)), "{errors:?}");
+    }
+}
+
+#[test]
+fn what_a_signature_covers_is_read_before_anything_is_believed() {
+    let bytes = pack(&mixed());
+    let signed = |bytes: &[u8]| Opening::read(bytes.to_vec()).unwrap().signed().unwrap().to_vec();
+    let bundle = open(&bytes).unwrap();
+    assert_eq!(signed(&bytes), bundle.signed_bytes().unwrap());
+    assert_eq!(signed(&bytes).len() as u64, bundle.signed_size());
+    // Whatever is there, some bytes are covered, and reading them costs what the file is long.
+    for garbage in [Vec::new(), vec![1; 100], vec![0xff; 5000], bytes[..300].to_vec()] {
+        assert_eq!(signed(&garbage), garbage);
+    }
+    let large: Vec<u8> = (0..200_000u32).flat_map(u32::to_le_bytes).collect();
+    let mut large = [&bytes[..HEADER_BYTES], &large].concat();
+    large[40..48].copy_from_slice(&500_000u64.to_le_bytes());
+    assert_eq!(signed(&large), large[..HEADER_BYTES + 500_000]);
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use super::{Finding, Section, Severity, open};
 use crate::cmd::inspect;
+use crate::seal::{Seal, Trust};
 use crate::text;
 use parbake::cache::source_keys;
+use parbake::{Error, Library};
 use parbake_model::bundle::Bundle;
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target};
@@ -21,13 +23,20 @@ pub(super) fn look(config: &Config, deep: bool) -> (Vec<Finding>, BTreeSet<Targe
         found.push(finding);
         held.extend(targets);
     }
-    for name in library.iter().flat_map(|library| library.bundles()) {
-        found.push(Finding::ok(Section::Bundle, name));
-        // Builds embed images for GPUs only.
-        held.extend("sm_90a".parse::<Target>());
+    // Installed and embedded ones, as look-ups take them.
+    if let Ok(library) = Library::open(Config { bundles: Vec::new(), ..config.clone() }) {
+        for (name, targets) in library.bundle_targets() {
+            let facts = json!({ "name": name, "targets": targets });
+            found.push(Finding::ok(Section::Bundle, format!("{name}, for {}", text::list(&targets))).facts(facts));
+            held.extend(targets);
+        }
+        for (place, why) in library.refused_bundles() {
+            let fix = "`parbake verify` says more; build it again with this version, or remove it";
+            found.push(Finding::not_ok(Section::Bundle, Severity::Warning, format!("{place}: {why}"), fix));
+        }
     }
     if found.is_empty() {
-        let what = "none: PARBAKE_BUNDLES is not set, and none is embedded";
+        let what = "none: PARBAKE_BUNDLES is not set, none is installed, and none is embedded";
         // Not a gap where kernels may be compiled.
         found.push(if config.jit {
             Finding::ok(Section::Bundle, what)
@@ -44,9 +53,10 @@ fn judge(config: &Config, path: &Path, keys: Option<&HashSet<Digest>>, deep: boo
     let (section, shown) = (Section::Bundle, path.display());
     let fix = format!("parbake verify {shown}");
     let refused = match open(config, vec![path.to_owned()]) {
-        Err(error) if matches!(*error, parbake::Error::Bundle { .. } | parbake::Error::BundleVersion { .. }) => {
-            Some(error.report())
-        }
+        Err(error) => match *error {
+            Error::Bundle { .. } | Error::BundleVersion { .. } | Error::Signature { .. } => Some(error.report()),
+            _ => None,
+        },
         // Other errors are findings of their own.
         _ => None,
     };
@@ -55,8 +65,9 @@ fn judge(config: &Config, path: &Path, keys: Option<&HashSet<Digest>>, deep: boo
         let bad = Finding::reported(section, Severity::Problem, &report, &fix);
         return (Finding { what: format!("{shown}: {why} ({})", report.code), ..bad }, BTreeSet::new());
     }
-    let bundle = match inspect::open(path) {
-        Ok(bundle) => bundle,
+    let opened = Trust::of(config).and_then(|trust| inspect::open_trusted(path, &trust));
+    let (bundle, seal) = match opened {
+        Ok(opened) => opened,
         Err(report) => return (Finding::reported(section, Severity::Problem, &report, &fix), BTreeSet::new()),
     };
     let targets: BTreeSet<Target> = bundle.entries().iter().map(|e| e.target).collect();
@@ -70,13 +81,18 @@ fn judge(config: &Config, path: &Path, keys: Option<&HashSet<Digest>>, deep: boo
     let (library, list) = (bundle.library().to_owned(), text::list(&targets));
     let facts = json!({
         "path": path, "library": library, "launch_abi": bundle.launch_abi(), "targets": targets,
-        "specs": specs, "stale": stale,
+        "specs": specs, "stale": stale, "seal": seal,
     });
-    let what = format!("{shown}: of version {library}, fits this library; {specs} specs for {list}");
+    let number = text::count(specs, "spec");
+    let what = format!("{shown}: of version {library}, fits; {number} for {list}; signature: {}", seal.text());
     let finding = match stale {
         Some(stale) if stale > 0 => {
             let what = format!("{what}; {stale} of them are of other sources and are not used");
             let fix = format!("build it again: parbake build --arch … -o {shown}");
+            Finding::not_ok(section, Severity::Warning, what, fix)
+        }
+        _ if matches!(seal, Seal::Invalid { .. }) => {
+            let fix = "get it again from who signs it; PARBAKE_SIGNATURE=required would refuse it";
             Finding::not_ok(section, Severity::Warning, what, fix)
         }
         _ => Finding::ok(section, what),

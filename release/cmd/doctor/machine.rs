@@ -2,22 +2,20 @@
 
 use super::{Finding, Section, Severity};
 use crate::text;
-use parbake::driver::{self, Driver};
+use parbake::driver::{self, Driver, NoDevice};
 use parbake_model::settings::{Config, SETTINGS};
-use std::collections::BTreeSet;
 
 pub(super) fn driver() -> Vec<Finding> {
+    let no_gpu = "install the NVIDIA driver to run on a GPU; `--target host` runs without one";
     match driver::driver() {
         Driver::Absent { searched } => {
-            // The others are names of another system.
-            let names: BTreeSet<&String> = searched.iter().filter(|n| !n.starts_with("libcuda64")).collect();
-            let what = format!("none; tried {}", text::list(names));
-            let fix = "install the NVIDIA driver to run on a GPU; `--target host` runs without one";
-            vec![Finding::not_ok(Section::Driver, Severity::Note, what, fix)]
+            let none = NoDevice::Library { searched: searched.clone() };
+            vec![Finding::reported(Section::Driver, Severity::Note, &none.report(), no_gpu)]
         }
         Driver::Unusable { why } => {
-            let fix = "see what `nvidia-smi` says; `--target host` runs without a driver";
-            vec![Finding::not_ok(Section::Driver, Severity::Problem, why.clone(), fix)]
+            let none = matches!(why, NoDevice::None);
+            let severity = if none { Severity::Warning } else { Severity::Problem };
+            vec![Finding::reported(Section::Driver, severity, &why.report(), no_gpu)]
         }
         Driver::Ready(ready) => {
             let facts = serde_json::json!({ "cuda": ready.version.to_string(), "devices": ready.devices.len() });
@@ -29,10 +27,11 @@ pub(super) fn driver() -> Vec<Finding> {
                 });
                 Finding::ok(Section::Device, what).facts(facts)
             }));
-            if ready.devices.is_empty() {
-                let fix = "see CUDA_VISIBLE_DEVICES, and whether the container was given a GPU";
-                found.push(Finding::not_ok(Section::Device, Severity::Warning, "the driver shows no GPU", fix));
-            }
+            found.extend(ready.broken.iter().map(|(ordinal, source)| {
+                let broken = NoDevice::Device { ordinal: *ordinal, source: source.clone() };
+                let fix = "see what `nvidia-smi` says of it; CUDA_VISIBLE_DEVICES leaves it out";
+                Finding::reported(Section::Device, Severity::Problem, &broken.report(), fix)
+            }));
             found
         }
     }

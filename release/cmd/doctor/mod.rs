@@ -176,9 +176,9 @@ fn diagnose(config: &Config, deep: bool) -> Diagnosis {
     Diagnosis { version: VERSION, findings, works, problems, warnings }
 }
 
-/// A library with these bundles only.
+/// A library with these bundles and the embedded one only.
 fn open(config: &Config, bundles: Vec<PathBuf>) -> Result<Library, Box<parbake::Error>> {
-    Library::open(Config { bundles, ..config.clone() }).map_err(Box::new)
+    Library::open(Config { bundles, ..config.clone().without_bundles() }).map_err(Box::new)
 }
 
 fn kernels(config: &Config) -> Finding {

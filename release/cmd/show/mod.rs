@@ -12,6 +12,7 @@ use parbake::{Library, OpId};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{identity, space};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Shows what workspace and bundles hold about a spec: source, compile command, metadata and image facts.
@@ -41,9 +42,9 @@ const CANDIDATES: usize = 12;
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let config = select::with_bundles(config, &args.bundles)?;
     let workspace = Workspace::of(&config);
-    let bundles = config.bundles.clone();
+    let bundles: Vec<PathBuf> = config.bundles.iter().cloned().chain(installed(&config)).collect();
     // A bundle that cannot be used is no reason to show nothing; it is said below.
-    let library = Library::open(Config { bundles: Vec::new(), ..config }).ok();
+    let library = Library::open(config.without_bundles()).ok();
     let wanted = Wanted::new(&args, library.as_ref())?;
     let mut found = Found::default();
     found.read_generated(&workspace);
@@ -72,6 +73,12 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
         text
     });
     Ok(())
+}
+
+/// The files of installed bundles.
+fn installed(config: &Config) -> BTreeSet<PathBuf> {
+    let entries = config.installed.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+    entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "pbk")).collect()
 }
 
 /// What was asked for.

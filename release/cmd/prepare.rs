@@ -1,0 +1,110 @@
+//! `parbake prepare`: has everything ready before a job starts.
+
+use super::lock;
+use crate::output::{Failure, Output};
+use crate::select;
+use crate::text::Table;
+use parbake::{Error, Library, Readied, Site, Wanted};
+use parbake_model::settings::Config;
+use parbake_model::{Target, space};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Compiles what a job needs and no bundle covers, in parallel, into the store; or names every gap at once.
+///
+///   parbake prepare --lock parbake.lock --bundle norm.pbk
+///   parbake prepare rmsnorm dtype=bf16 --target 90a
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// A lock, as `parbake lock` writes it; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "op")]
+    lock: Option<PathBuf>,
+    /// The op, as in `rmsnorm`; all its tactics are prepared
+    #[arg(value_name = "OP", required_unless_present = "lock")]
+    op: Option<String>,
+    /// A value for each axis, as in `dtype=bf16`, and for those tactics that should be fixed
+    #[arg(value_name = "NAME=VALUE")]
+    values: Vec<String>,
+    /// Architectures such as `90a,host` [default: those of the lock, else the GPUs here, else the host]
+    #[arg(long, value_name = "LIST")]
+    target: Option<String>,
+    /// A bundle to look in before those of PARBAKE_BUNDLES; may be repeated
+    #[arg(long = "bundle", value_name = "FILE")]
+    bundles: Vec<PathBuf>,
+    /// Compilers that run at once [default: PARBAKE_JOBS, else the processors at hand]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    jobs: Option<u16>,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    ready: Vec<Readied>,
+    compiled: usize,
+    seconds: f64,
+}
+
+pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
+    config.jobs = args.jobs.map_or(config.jobs, usize::from);
+    let start = Instant::now();
+    let lock = args.lock.as_deref().map(lock::read).transpose()?;
+    let listed = lock.as_ref().map(|lock| lock.targets.clone()).unwrap_or_default();
+    let targets = match &args.target {
+        None if !listed.is_empty() => listed,
+        None => match select::targets(None, &config) {
+            Ok(found) => found,
+            Err(_) => vec![Target::Host],
+        },
+        given => select::targets(given.as_deref(), &config)?,
+    };
+    let library = Library::open(select::with_bundles(config, &args.bundles)?)?;
+    let sites: Vec<Site> = targets.into_iter().map(Site::Target).collect();
+    let wanted = match (&lock, &args.op) {
+        (Some(lock), _) => library.locked(lock, &sites)?,
+        (None, Some(op)) => named(&library, op, &args.values, &sites)?,
+        (None, None) => unreachable!("bug: clap asks for one of the two"),
+    };
+    let ready = library.prepare(&wanted)?;
+    let compiled = ready.iter().filter(|r| r.compile_ms.is_some()).count();
+    let summary = Summary { ready, compiled, seconds: start.elapsed().as_secs_f64() };
+    out.show(&summary, || text(&summary));
+    Ok(())
+}
+
+/// Every legal tactic of an op with these values, at every site.
+fn named(library: &Library, op: &str, values: &[String], sites: &[Site]) -> Result<Vec<Wanted>, Failure> {
+    let op = library.op(op)?;
+    let def = library.definition(op);
+    let given = select::pairs(values)?;
+    // One spec with these values must exist: that judges names and values.
+    let example = library.spec(op, &given, Target::Host)?;
+    let fits = |name: &str, value: &str| given.iter().all(|(n, v)| n != name || v == value);
+    let mut wanted = Vec::new();
+    for &site in sites {
+        let target = match site {
+            Site::Target(target) => target,
+            Site::Place(_) => unreachable!("bug: the command line prepares for targets"),
+        };
+        for (spec, legal) in space::specs(def) {
+            let chosen = spec.axes == example.axes && spec.tactic.iter().all(|(n, v)| fits(n, &v.to_string()));
+            if chosen && legal.is_ok() && space::check(def, &spec, Some(target)).is_ok() {
+                wanted.push(Wanted { op, spec, site });
+            }
+        }
+        if !wanted.iter().any(|w| w.site == site) {
+            let reason = space::check(def, &example, Some(target)).err().map_or("no tactic is legal".into(), |u| u.0);
+            return Err(Error::Unsupported { spec: example.to_string(), target: target.to_string(), reason }.into());
+        }
+    }
+    Ok(wanted)
+}
+
+fn text(summary: &Summary) -> String {
+    let mut table = Table::plain();
+    for ready in &summary.ready {
+        let cost = ready.compile_ms.map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));
+        table.row([ready.uri.as_str(), &ready.target.to_string(), &ready.from.to_string(), &cost]);
+    }
+    let count = summary.ready.len();
+    format!("{}{count} specs are ready, {} compiled, {:.1} s\n", table.text(), summary.compiled, summary.seconds)
+}
