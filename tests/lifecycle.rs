@@ -247,18 +247,3 @@ fn explaining_writes_nothing() {
     assert!(decision.to_string().contains("damaged"), "{decision}");
     assert_eq!(files(&world.config.workspace), before);
 }
-
-#[test]
-fn a_fallback_folder_that_others_may_write_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
-    let mut config = parbake::model::settings::Config::from_pairs([]).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    // The real fallback has a fixed name; the rule is the same for every folder that counts as one.
-    config.workspace = folder.path().to_owned();
-    config.fallback = Some(folder.path().to_owned());
-    config.kernels = World::new().config.kernels;
-    assert!(Library::open(config.clone()).is_ok());
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-    let report = Library::open(config).err().unwrap().report().to_string();
-    assert!(report.contains("not private"), "{report}");
-}
