@@ -8,7 +8,7 @@ use parbake_model::identity::{self, Profile, Spec};
 use parbake_model::metadata::{self, Metadata};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
-use parbake_model::{Digest, Key, LAUNCH_ABI, Target, VERSION, cubin};
+use parbake_model::{Digest, Key, LAUNCH_ABI, Target, VERSION, cubin, shared_object};
 
 /// The bytes of an artifact and what they are.
 #[derive(Clone, Debug)]
@@ -62,6 +62,12 @@ pub fn compile(
             .with("got", why)
     };
     let mut resources = None;
+    if target == Target::Host {
+        let exports = shared_object::exports(&compiled.bytes).map_err(wrong)?;
+        if !exports.contains(&spec.entry().as_str()) {
+            return Err(wrong(format!("a shared object that exports {exports:?}")));
+        }
+    }
     if let Target::Sm(..) = target {
         let facts = cubin::read(&compiled.bytes).map_err(|e| wrong(e.to_string()))?;
         let same_arch = facts.target.arch() == target.arch();

@@ -50,6 +50,8 @@ pub enum Miss {
     Integrity,
     /// It could not be read.
     Unreadable,
+    /// Others may write there: what is found there is not run.
+    Untrusted,
     /// The place, or this way of serving, is switched off by a setting.
     SwitchedOff,
     /// There is no compiler for it here.
@@ -58,7 +60,7 @@ pub enum Miss {
 
 impl Miss {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NotCovered,
         Self::SourceChanged,
         Self::WrongTarget,
@@ -67,6 +69,7 @@ impl Miss {
         Self::OtherVersion,
         Self::Integrity,
         Self::Unreadable,
+        Self::Untrusted,
         Self::SwitchedOff,
         Self::NoToolchain,
     ];
@@ -91,6 +94,7 @@ impl fmt::Display for Miss {
             Self::OtherVersion => "other version",
             Self::Integrity => "integrity",
             Self::Unreadable => "unreadable",
+            Self::Untrusted => "not trusted",
             Self::SwitchedOff => "switched off",
             Self::NoToolchain => "no toolchain",
         })

@@ -9,7 +9,7 @@ use crate::store::{Artifact, StoreError};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::registry::Entry;
 use parbake_codegen::render::RenderError;
-use parbake_codegen::toolchain::{CompileManifest, Host, Search, Toolchain, find_nvrtc};
+use parbake_codegen::toolchain::{CompileManifest, Host, HostSettings, Search, Toolchain, find_nvrtc};
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
 use parbake_model::source::HOST;
@@ -72,9 +72,18 @@ fn host(library: &Library) -> Result<Shared, Report> {
         let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
         shim.insert(path, text.text().to_owned());
     }
+    let workspace = &library.workspace;
     // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
-    let folders = vec![library.config.toolchains.join("host"), library.workspace.host()];
-    let host = Host::open(shim, folders).map_err(|e| e.report())?;
+    let shared = library.config.toolchains.join("host");
+    let trusted = parbake_model::trust::check(&library.config.toolchains, false).is_ok();
+    let own = workspace.trusted(&workspace.host()).is_ok().then(|| workspace.host());
+    let kept = trusted.then_some(shared).into_iter().chain(own).collect();
+    // A folder that the settings name may be anybody's, because what is made in it is private.
+    let scratch = workspace.temporary();
+    let named = library.config.temporary.is_some() || workspace.trusted(&scratch).is_ok();
+    let scratch = named.then_some(scratch).into_iter().chain([std::env::temp_dir()]).collect();
+    let settings = HostSettings { kept, scratch, limit: library.config.compile_timeout };
+    let host = Host::open(shim, settings).map_err(|e| e.report())?;
     Ok(host)
 }
 

@@ -70,6 +70,10 @@ impl Library {
     pub(crate) fn load(&self, op: OpId, spec: &Spec, key: u64, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
         let cell =
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
+        // The registry holds one of these, this thread another; a third is that of a thread which is at work on it.
+        if cell.get().is_none() && Arc::strong_count(&cell) > 2 {
+            tracing::info!(uri = spec.uri, "waiting for another thread of this process that loads it");
+        }
         let loaded = cell.get_or_try_init(|| {
             let start = Instant::now();
             let (mut decision, found) = self.find_image(op, spec, goal)?;

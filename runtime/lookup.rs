@@ -142,7 +142,7 @@ impl Library {
             return None;
         }
         if let Err(untrusted) = self.workspace.trusted(&self.workspace.store()) {
-            decision.note(place, None, untrusted);
+            decision.miss(place, None, Miss::Untrusted, untrusted);
             return None;
         }
         #[cfg(feature = "jit")]
@@ -170,7 +170,11 @@ impl Library {
         }
         let _ = def;
         let mut fitting = Vec::new();
-        for target in self.store.targets(source_key) {
+        let targets = self.store.targets(source_key).unwrap_or_else(|e| {
+            decision.miss(&place, None, damage(&e), e);
+            Default::default()
+        });
+        for target in targets {
             for found in self.store.all(source_key, target) {
                 match found {
                     Ok(artifact) if !self.config.profile.is_served_by(artifact.metadata.profile) => {
@@ -216,7 +220,7 @@ fn damage(error: &StoreError) -> Miss {
     match error {
         StoreError::Damaged { .. } => Miss::Integrity,
         StoreError::OtherVersion { .. } => Miss::OtherVersion,
-        // The others are of the file system, and of who may write there.
+        StoreError::Untrusted(_) => Miss::Untrusted,
         _ => Miss::Unreadable,
     }
 }

@@ -166,21 +166,19 @@ impl Store {
     /// Every entry of a source and target, by build key, each verified or with what is wrong. Only reads.
     #[must_use]
     pub fn all(&self, source_key: Digest, target: Target) -> Vec<Result<Artifact, StoreError>> {
-        let Ok(entries) = std::fs::read_dir(self.folder(source_key, target)) else { return Vec::new() };
-        let keys = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse::<Digest>().ok());
-        let keys: BTreeSet<Digest> = keys.collect();
+        let keys: BTreeSet<Digest> = match names(&self.folder(source_key, target)) {
+            Ok(keys) => keys,
+            Err(error) => return vec![Err(error)],
+        };
         keys.into_iter().filter_map(|key| self.get(source_key, target, key).transpose()).collect()
     }
 
     /// The targets that a source has entries for.
-    #[must_use]
-    pub fn targets(&self, source_key: Digest) -> Vec<Target> {
-        let Ok(entries) = std::fs::read_dir(self.workspace.store().join(source_key.to_string())) else {
-            return Vec::new();
-        };
-        let mut targets: Vec<Target> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
-        targets.sort();
-        targets
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the folder is there and cannot be listed: that is not the same as holding nothing.
+    pub fn targets(&self, source_key: Digest) -> Result<BTreeSet<Target>, StoreError> {
+        names(&self.workspace.store().join(source_key.to_string()))
     }
 
     /// Moves a damaged entry away, so that it is compiled anew. It is looked at once more before and after: a faster
@@ -280,6 +278,21 @@ impl Staged {
 impl Drop for Staged {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// What the names in a folder say; none if there is no such folder. Other names are not ours.
+fn names<T: std::str::FromStr + Ord>(folder: &Path) -> Result<BTreeSet<T>, StoreError> {
+    let list = || {
+        let mut found = BTreeSet::new();
+        for entry in std::fs::read_dir(folder)? {
+            found.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()));
+        }
+        Ok(found)
+    };
+    match fault::retried(list) {
+        Err(error) if Fault::of(&error) == Fault::Absent => Ok(BTreeSet::new()),
+        listed => listed.map_err(|error| StoreError::Io { what: "list", path: folder.to_owned(), error }),
     }
 }
 

@@ -19,6 +19,7 @@ pub mod op;
 pub mod owner;
 pub mod report;
 pub mod settings;
+pub mod shared_object;
 pub mod source;
 pub mod space;
 pub mod target;

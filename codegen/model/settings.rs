@@ -562,10 +562,9 @@ mod tests {
             let value = match setting.kind {
                 "boolean" => "off",
                 "targets" => "80,90a",
-                "number" => "3",
+                "number" | "seconds" => "3",
                 "required|warn|off" => "off",
                 "bundle version:library version" => concat!("9.9.9:", env!("CARGO_PKG_VERSION")),
-                "number" | "seconds" => "3",
                 k if k.starts_with("bytes") => "3G",
                 k if k.starts_with("error|") => "info",
                 k if k.starts_with("release|") => "lineinfo",

@@ -187,6 +187,7 @@ impl ToolchainError {
                 report.help("parbake toolchain install 12.9")
             }
             Self::Environment { name, .. } => report.help(format!("unset {name}")),
+            Self::Process(error) => error.help().map_or(report.clone(), |help| report.help(help)),
             Self::NoHostCompiler { .. } => report.help("install g++ or clang++, or name one in CXX"),
             _ => report,
         }

@@ -247,8 +247,11 @@ impl Finder<'_> {
             foreign.retain(|path| !nvrtc::is_own(path));
             place("libraries of this process", foreign, None);
         }
-        let installed = self.installed();
-        if installed.is_empty() {
+        let trusted = parbake_model::trust::check(&self.search.toolchains, false);
+        let installed = if trusted.is_ok() { self.installed() } else { Vec::new() };
+        if let Err(untrusted) = trusted {
+            place(&format!("installed toolchains, which are left alone: {untrusted}"), Vec::new(), None);
+        } else if installed.is_empty() {
             place(&format!("installed toolchains, `{}`", self.search.toolchains.display()), Vec::new(), None);
         }
         for (version, folder) in installed {

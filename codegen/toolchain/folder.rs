@@ -1,7 +1,10 @@
 //! The private folder of one child compilation: the unit and its closure under their include names, nothing else.
 
 use super::{ToolchainError, Unit};
-use std::path::Path;
+use parbake_model::owner::Owner;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// An I/O error with what was tried and where.
@@ -9,11 +12,39 @@ pub(super) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error
     move |source| ToolchainError::Io { doing, path: path.to_owned(), source }
 }
 
-/// A fresh folder below `scratch`, which is made if needed. It goes away with the value.
-pub(super) fn fresh(scratch: &Path) -> Result<TempDir, ToolchainError> {
-    std::fs::create_dir_all(scratch).map_err(io("make the folder", scratch))?;
-    let folder = tempfile::Builder::new().prefix("compile-").tempdir_in(scratch);
-    folder.map_err(io("make a folder in", scratch))
+/// What the files of one compilation take, generously.
+const ROOM: u64 = 64 << 20;
+
+/// A fresh folder below the first of some places that can be written and has room; if none has room, below the last
+/// that can be written. It goes away with the value. Its name tells whose it is: a killed process leaves it behind.
+pub(super) fn fresh(places: &[PathBuf]) -> Result<TempDir, ToolchainError> {
+    let Owner { process, host } = Owner::this();
+    let prefix = format!("compile-{process}@{host}-");
+    let (mut cramped, mut refused) = (None, None);
+    for place in places {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(place);
+        let made = made.map_err(io("make the folder", place)).and_then(|()| {
+            let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(place);
+            made.map_err(io("make a folder in", place))
+        });
+        match made {
+            Ok(folder) if room(folder.path()).is_none_or(|room| room >= ROOM) => return Ok(folder),
+            Ok(folder) => cramped = Some(folder),
+            Err(error) => refused = Some(error),
+        }
+    }
+    cramped.ok_or_else(|| refused.expect("bug: no place for a compilation"))
+}
+
+/// Bytes that this user may still write, if the file system says so.
+fn room(folder: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all-zero is a valid `statvfs`.
+    let mut facts: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path is terminated, and both live through the call.
+    let code = unsafe { libc::statvfs(path.as_ptr(), &raw mut facts) };
+    (code == 0).then(|| facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
 /// Writes a text below `folder` under a relative name.
@@ -48,6 +79,20 @@ pub(super) fn check_name(name: &str) -> Result<(), ToolchainError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let places = [file.clone(), folder.path().to_owned()];
+        let fresh_one = fresh(&places).unwrap();
+        assert_eq!(fresh_one.path().parent(), Some(folder.path()));
+        let name = fresh_one.path().file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(Owner::of(&name), Some(Owner::this()));
+        assert_eq!(fresh(&[file]).unwrap_err().code(), "PB-1516");
+        assert!(room(folder.path()).is_some_and(|bytes| bytes > 0));
+    }
 
     #[test]
     fn names_stay_inside() {

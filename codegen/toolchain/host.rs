@@ -20,28 +20,46 @@ use std::time::{Duration, Instant};
 
 /// The shim's runtime, by include name.
 const RUNTIME: &str = "host/pb_host.cpp";
-/// Far beyond what any unit takes (0.5 to 2 s).
-const LIMIT: Duration = Duration::from_secs(300);
 /// Options of the runtime object. It is never instrumented, whatever the units are.
 const RUNTIME_OPTIONS: &[&str] =
     &["-std=c++20", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-clash-protection", "-Wall", "-Wextra"];
+
+/// How the compiler is run. None of it reaches the output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostSettings {
+    /// Where the runtime object is kept for the next process: the first that can be written. It is run: nobody else may
+    /// write there.
+    pub kept: Vec<PathBuf>,
+    /// Where compilations get their private folders: the first that can be written and has room.
+    pub scratch: Vec<PathBuf>,
+    /// How long one process may run. Units take 0.5 to 2 s.
+    pub limit: Duration,
+}
+
+impl HostSettings {
+    /// Everything in one folder, with the usual limit.
+    #[must_use]
+    pub fn below(folder: PathBuf) -> Self {
+        Self { kept: vec![folder.clone()], scratch: vec![folder], limit: Duration::from_secs(300) }
+    }
+}
 
 /// The system's C++ compiler with a host shim.
 pub struct Host {
     compiler: Compiler,
     shim: BTreeMap<String, String>,
-    folders: Vec<PathBuf>,
+    settings: HostSettings,
     id: String,
     runtime: Mutex<Option<Arc<Vec<u8>>>>,
 }
 
 impl Host {
-    /// Finds the compiler (`CXX` or the usual names) and takes the shim's texts, by include name. Of `folders` the first
-    /// that can be written is worked in, once something is compiled; opening writes nothing.
+    /// Finds the compiler (`CXX` or the usual names) and takes the shim's texts, by include name. Opening writes
+    /// nothing.
     ///
     /// # Errors
     /// If there is no compiler, it does not run, or the shim lacks its runtime.
-    pub fn open(shim: BTreeMap<String, String>, folders: Vec<PathBuf>) -> Result<Arc<Self>, ToolchainError> {
+    pub fn open(shim: BTreeMap<String, String>, settings: HostSettings) -> Result<Arc<Self>, ToolchainError> {
         if !shim.contains_key(RUNTIME) {
             return Err(ToolchainError::Unusable { path: RUNTIME.into(), why: "the shim has no such text".into() });
         }
@@ -60,26 +78,13 @@ impl Host {
             key = key.with(format!("shim {name}"), Digest::of(text.as_bytes()));
         }
         let id = format!("host {} {} {}", compiler.name(), std::env::consts::ARCH, key.finish().digest.short(16));
-        Ok(Arc::new(Self { compiler, shim, folders, id, runtime: Mutex::new(None) }))
+        Ok(Arc::new(Self { compiler, shim, settings, id, runtime: Mutex::new(None) }))
     }
 
     /// The compiler.
     #[must_use]
     pub fn compiler(&self) -> &Path {
         &self.compiler.path
-    }
-
-    /// A fresh private folder in the first place that can be written.
-    fn fresh(&self) -> Result<tempfile::TempDir, ToolchainError> {
-        // Other people write in the temporary folder: a private folder may be made there, nothing may be kept.
-        let (mut failed, temporary) = (None, std::env::temp_dir());
-        for place in self.folders.iter().chain([&temporary]) {
-            match folder::fresh(place) {
-                Ok(folder) => return Ok(folder),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        Err(failed.expect("bug: nothing failed and nothing was made"))
     }
 
     /// The runtime object: from memory, from a folder that has it intact, or compiled.
@@ -90,7 +95,7 @@ impl Host {
             return Ok(Arc::clone(object));
         }
         let name = format!("pb_host-{}.o", Digest::of(self.id.as_bytes()).short(16));
-        let kept = self.folders.iter().find_map(|folder| intact(std::fs::read(folder.join(&name)).ok()?));
+        let kept = self.settings.kept.iter().find_map(|folder| intact(std::fs::read(folder.join(&name)).ok()?));
         let object = match kept {
             Some(object) => object,
             None => {
@@ -103,13 +108,13 @@ impl Host {
     }
 
     fn compile_runtime(&self) -> Result<Vec<u8>, ToolchainError> {
-        let folder = self.fresh()?;
+        let folder = folder::fresh(&self.settings.scratch)?;
         for (name, text) in &self.shim {
             folder::write(folder.path(), name, text.as_bytes())?;
         }
         let mut command = process::compiler(&self.compiler.path, folder.path());
         command.args(RUNTIME_OPTIONS).args(["-I.", "-c", RUNTIME, "-o", "pb_host.o"]);
-        let outcome = process::run(command, LIMIT)?;
+        let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
             return Err(self.failed("host/pb_host.cpp", &outcome));
         }
@@ -122,11 +127,12 @@ impl Host {
     fn keep(&self, name: &str, object: &[u8]) {
         let digest = Digest::of(object).0;
         let keep = |folder: &Path| {
+            std::fs::create_dir_all(folder)?;
             let file = tempfile::NamedTempFile::new_in(folder)?;
             std::fs::write(file.path(), [&digest, object].concat())?;
             file.persist(folder.join(name)).map(|_| ()).map_err(|e| e.error)
         };
-        for folder in &self.folders {
+        for folder in &self.settings.kept {
             match keep(folder) {
                 Ok(()) => return,
                 Err(error) => tracing::debug!(%error, folder = %folder.display(), "the host runtime is not kept"),
@@ -135,11 +141,8 @@ impl Host {
     }
 
     fn failed(&self, unit: &str, outcome: &Outcome) -> ToolchainError {
-        let log = match outcome.status.code() {
-            Some(_) => outcome.log(),
-            None => format!("{}\n{}", outcome.status, outcome.log()),
-        };
-        ToolchainError::Compile { toolchain: self.id.clone(), unit: unit.to_owned(), target: Target::Host, log }
+        let (toolchain, log) = (self.id.clone(), outcome.log());
+        ToolchainError::Compile { toolchain, unit: unit.to_owned(), target: Target::Host, log }
     }
 }
 
@@ -202,7 +205,7 @@ impl Toolchain for Host {
         check_planned_by(self, manifest)?;
         let runtime = self.runtime()?;
         let started = Instant::now();
-        let folder = self.fresh()?;
+        let folder = folder::fresh(&self.settings.scratch)?;
         for (name, text) in &self.shim {
             folder::write(folder.path(), name, text.as_bytes())?;
         }
@@ -213,7 +216,7 @@ impl Toolchain for Host {
         // Debug information names the folder; this is not part of the key, because it keeps the folder out.
         command.arg(format!("-ffile-prefix-map={}=.", folder.path().display()));
         command.args(arguments(&manifest.unit.name));
-        let outcome = process::run(command, LIMIT)?;
+        let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
             return Err(self.failed(&manifest.unit.name, &outcome));
         }
@@ -265,7 +268,7 @@ mod tests {
     #[test]
     fn a_unit_becomes_a_library_that_runs() {
         let scratch = tempfile::tempdir().unwrap();
-        let host = Host::open(shim(), vec![scratch.path().join("deep/er")]).unwrap();
+        let host = Host::open(shim(), HostSettings::below(scratch.path().join("deep/er"))).unwrap();
         assert!(host.id().starts_with("host ") && host.id().split(' ').count() == 4, "{}", host.id());
         let compiled = compile(&host, Profile::Release);
         assert_eq!(compiled.log, "");
@@ -285,8 +288,10 @@ mod tests {
     fn bytes_do_not_depend_on_the_folder() {
         let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let deep = b.path().join("another/folder/with a space");
-        let (first, second) =
-            (Host::open(shim(), vec![a.path().into()]).unwrap(), Host::open(shim(), vec![deep]).unwrap());
+        let (first, second) = (
+            Host::open(shim(), HostSettings::below(a.path().into())).unwrap(),
+            Host::open(shim(), HostSettings::below(deep)).unwrap(),
+        );
         assert_eq!(first.id(), second.id());
         for profile in [Profile::Release, Profile::Lineinfo, Profile::Debug] {
             assert!(compile(&first, profile).bytes == compile(&second, profile).bytes, "{profile}");
@@ -296,7 +301,7 @@ mod tests {
     #[test]
     fn the_runtime_is_kept_and_rebuilt_when_damaged() {
         let scratch = tempfile::tempdir().unwrap();
-        let open = || Host::open(shim(), vec![scratch.path().into()]).unwrap();
+        let open = || Host::open(shim(), HostSettings::below(scratch.path().into())).unwrap();
         let object = open().runtime().unwrap();
         let kept: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().flatten().map(|e| e.path()).collect();
         assert_eq!(kept.len(), 1, "{kept:?}");
@@ -311,15 +316,15 @@ mod tests {
         let mut other = shim();
         other.get_mut(RUNTIME).unwrap().push_str("// changed\n");
         let scratch = tempfile::tempdir().unwrap();
-        let id = |shim| Host::open(shim, vec![scratch.path().into()]).unwrap().id().to_owned();
+        let id = |shim| Host::open(shim, HostSettings::below(scratch.path().into())).unwrap().id().to_owned();
         assert_ne!(id(shim()), id(other));
-        assert!(Host::open(BTreeMap::new(), vec![scratch.path().into()]).is_err());
+        assert!(Host::open(BTreeMap::new(), HostSettings::below(scratch.path().into())).is_err());
     }
 
     #[test]
     fn errors_and_targets() {
         let scratch = tempfile::tempdir().unwrap();
-        let host = Host::open(shim(), vec![scratch.path().into()]).unwrap();
+        let host = Host::open(shim(), HostSettings::below(scratch.path().into())).unwrap();
         let bad = testing::unit("bad", "\nint f() { return nope; }\n", &[]);
         let plan = host.plan(bad, Target::Host, &Options::default(), Profile::Release);
         let error = host.compile(&plan).unwrap_err();

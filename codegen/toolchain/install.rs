@@ -10,6 +10,7 @@ use parbake_model::report::{Class, Report};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -203,7 +204,9 @@ fn install_with(
         return Ok(place);
     }
     progress(&format!("{name}: licence: {}", component.licence));
-    std::fs::create_dir_all(folder).map_err(io_error("make the folder", folder, &name))?;
+    // Nobody else may write there, whatever the umask is: what is found there is run.
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
+    made.map_err(io_error("make the folder", folder, &name))?;
     let staging = tempfile::Builder::new().prefix(".staging-").tempdir_in(folder);
     let staging = staging.map_err(io_error("make a folder in", folder, &name))?;
     let staged = staging.path().join(&name);

@@ -157,7 +157,7 @@ impl Toolchain for Nvcc {
     fn compile(&self, manifest: &CompileManifest) -> Result<Compiled, ToolchainError> {
         check_planned_by(self, manifest)?;
         let started = Instant::now();
-        let folder = folder::fresh(&self.settings.scratch)?;
+        let folder = folder::fresh(std::slice::from_ref(&self.settings.scratch))?;
         let folder = folder.path();
         folder::write_unit(folder, &manifest.unit)?;
         let mut command = match &self.settings.launcher {
@@ -173,7 +173,7 @@ impl Toolchain for Nvcc {
         command.arg(format!("-frandom-seed={}", Digest::of(manifest.unit.text.as_bytes()).short(16)));
         let output = output(manifest.target);
         command.args(["-I.", "-o", output, &manifest.unit.name]);
-        let outcome = process::run(command, self.settings.limit)?;
+        let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
             let (toolchain, unit, target) = (self.id.clone(), manifest.unit.name.clone(), manifest.target);
             return Err(ToolchainError::Compile { toolchain, unit, target, log: outcome.log() });

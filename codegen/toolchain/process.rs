@@ -2,14 +2,17 @@
 //!
 //! A compiler driver starts further processes. Killing only the driver leaves them running and their temporary files
 //! behind, so the whole group is killed: at the limit, when the driver has ended, and when the runner is dropped.
+//!
+//! A compiler that dies of a lack of memory is told from one that found errors, and is run once more alone: beside
+//! others it had less than the machine has.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Output beyond this many bytes is read and dropped.
@@ -71,6 +74,36 @@ pub enum ProcessError {
         /// What it had said by then.
         output: String,
     },
+    /// It died because memory ran out.
+    #[error("`{program}` ran out of memory ({how}), also when it ran alone\n{output}")]
+    OutOfMemory {
+        /// The program.
+        program: String,
+        /// What shows it.
+        how: String,
+        /// What it said.
+        output: String,
+    },
+    /// It, or a process that it started, was killed by a signal.
+    #[error("`{program}` crashed or was killed ({how})\n{output}")]
+    Died {
+        /// The program.
+        program: String,
+        /// What shows it.
+        how: String,
+        /// What it said.
+        output: String,
+    },
+    /// It could not write its output.
+    #[error("`{program}` found no room for its files in {folder}\n{output}", folder = .folder.display())]
+    NoRoom {
+        /// The program.
+        program: String,
+        /// Where it worked.
+        folder: PathBuf,
+        /// What it said.
+        output: String,
+    },
 }
 
 impl ProcessError {
@@ -80,6 +113,20 @@ impl ProcessError {
         match self {
             Self::Start { .. } | Self::Wait { .. } => "PB-1513",
             Self::TimedOut { .. } => "PB-1514",
+            Self::OutOfMemory { .. } => "PB-1530",
+            Self::Died { .. } => "PB-1531",
+            Self::NoRoom { .. } => "PB-1532",
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::Start { .. } | Self::Wait { .. } | Self::Died { .. } => None,
+            Self::TimedOut { .. } => Some("give it more time with PARBAKE_COMPILE_TIMEOUT, in seconds"),
+            Self::OutOfMemory { .. } => Some("free memory, or raise the limit of the container or control group"),
+            Self::NoRoom { .. } => Some("make room, or set PARBAKE_TMP to a folder with more"),
         }
     }
 }
@@ -115,11 +162,93 @@ pub fn compiler(program: impl AsRef<OsStr>, folder: &Path) -> Command {
     command
 }
 
+/// Held for reading by every compiler that runs, and for writing by one that must be alone.
+static ALONE: RwLock<()> = RwLock::new(());
+
+/// Runs a compiler to its end. One that runs out of memory is run once more with no other compiler of this process
+/// beside it. A non-zero exit status that means errors in the sources is no error here.
+///
+/// # Errors
+/// As [`run`]; also if the compiler crashed, was killed, or ran out of memory or room.
+pub fn compile(mut command: Command, limit: Duration) -> Result<Outcome, ProcessError> {
+    let folder = command.get_current_dir().unwrap_or(Path::new(".")).to_owned();
+    let first = {
+        let _beside = ALONE.read().unwrap_or_else(PoisonError::into_inner);
+        judge(spawn(&mut command, limit)?, &command, &folder)
+    };
+    match first {
+        Err(ProcessError::OutOfMemory { program, how, .. }) => {
+            tracing::warn!("`{program}` ran out of memory ({how}); it is run once more, alone");
+            let _alone = ALONE.write().unwrap_or_else(PoisonError::into_inner);
+            judge(spawn(&mut command, limit)?, &command, &folder)
+        }
+        first => first,
+    }
+}
+
+/// What a compiler that failed died of, if it did not find errors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Death {
+    Memory(String),
+    Signal(String),
+    Room,
+}
+
+fn judge(outcome: Outcome, command: &Command, folder: &Path) -> Result<Outcome, ProcessError> {
+    let Some(death) = death(outcome.status, &outcome.log()) else { return Ok(outcome) };
+    let (program, output) = (command.get_program().to_string_lossy().into_owned(), outcome.log());
+    Err(match death {
+        Death::Memory(how) => ProcessError::OutOfMemory { program, how, output },
+        Death::Signal(how) => ProcessError::Died { program, how, output },
+        Death::Room => ProcessError::NoRoom { program, folder: folder.to_owned(), output },
+    })
+}
+
+/// Drivers report the death of a part in words of their own and exit with a status of their own. Lines that quote
+/// sources (`unit.cu:3: …`) do not count: a program may well print "out of memory".
+fn death(status: ExitStatus, log: &str) -> Option<Death> {
+    if status.success() {
+        return None;
+    }
+    let quoted =
+        |line: &str| line.contains(".cu") || line.contains(".cuh") || line.trim_start().starts_with(['|', '^']);
+    let said = |words: &[&str]| {
+        let lines = log.lines().filter(|line| !quoted(line));
+        lines.map(str::trim).find(|line| words.iter().any(|w| line.to_ascii_lowercase().contains(w))).map(str::to_owned)
+    };
+    // What the kernel does when memory runs out; others who kill a compiler use gentler signals.
+    let killed = [
+        (status.signal() == Some(libc::SIGKILL), "killed by signal 9"),
+        (status.code() == Some(137), "exit status 137"),
+    ];
+    let killed = killed.into_iter().find_map(|(is, how)| is.then(|| how.to_owned()));
+    let memory = [
+        "signal 9",
+        "killed signal",
+        "out of memory",
+        "virtual memory exhausted",
+        "cannot allocate memory",
+        "std::bad_alloc",
+    ];
+    if let Some(how) = killed.or_else(|| said(&memory)) {
+        return Some(Death::Memory(how));
+    }
+    if said(&["no space left on device", "disk quota exceeded", "could not write file"]).is_some() {
+        return Some(Death::Room);
+    }
+    let signal = status.signal().map(|signal| format!("signal {signal}"));
+    signal.or_else(|| said(&["died due to signal", "signal terminated program"])).map(Death::Signal)
+}
+
 /// Runs a command to its end, or kills it and everything it started.
 ///
 /// # Errors
 /// If it cannot be started, or runs past the limit.
 pub fn run(mut command: Command, limit: Duration) -> Result<Outcome, ProcessError> {
+    spawn(&mut command, limit)
+}
+
+fn spawn(command: &mut Command, limit: Duration) -> Result<Outcome, ProcessError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let started = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -262,6 +391,54 @@ mod tests {
         assert!(run(shell(&script), Duration::from_secs(20)).unwrap().status.success());
         std::thread::sleep(Duration::from_millis(700));
         assert!(!folder.path().join("late").exists());
+    }
+
+    #[test]
+    fn deaths_are_told_from_errors() {
+        let exit = |code: i32| ExitStatus::from_raw(code << 8);
+        let memory = |how: &str| Some(Death::Memory(how.to_owned()));
+        let nvcc = "nvcc error   : 'cicc' died due to signal 9 (Kill signal)";
+        let gcc = "g++: fatal error: Killed signal terminated program cc1plus";
+        let crash = "nvcc error   : 'ptxas' died due to signal 11 (Invalid memory reference)";
+        for (status, log, expected) in [
+            (exit(0), "out of memory", None),
+            (ExitStatus::from_raw(9), "", memory("killed by signal 9")),
+            (exit(137), "", memory("exit status 137")),
+            (exit(9), nvcc, memory(nvcc)),
+            (exit(1), gcc, memory(gcc)),
+            (
+                exit(1),
+                "cc1plus: out of memory allocating 65536 bytes",
+                memory("cc1plus: out of memory allocating 65536 bytes"),
+            ),
+            (
+                exit(1),
+                "virtual memory exhausted: Cannot allocate memory",
+                memory("virtual memory exhausted: Cannot allocate memory"),
+            ),
+            (ExitStatus::from_raw(11), "", Some(Death::Signal("signal 11".into()))),
+            (ExitStatus::from_raw(15), "", Some(Death::Signal("signal 15".into()))),
+            (exit(255), crash, Some(Death::Signal(crash.into()))),
+            (exit(1), "as: unit.o: No space left on device", Some(Death::Room)),
+            (exit(1), "fatbinary fatal : Could not write file", Some(Death::Room)),
+            (exit(1), "k.cu:3:5: error: boom", None),
+            (exit(1), "k.cu:3:5: error: #error out of memory", None),
+        ] {
+            assert_eq!(death(status, log), expected, "{status:?} {log}");
+        }
+    }
+
+    #[test]
+    fn one_that_runs_out_of_memory_is_run_once_more_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = |then: &str| {
+            format!("cd {}; echo x >>tries; test $(wc -l <tries) -gt 1 || kill -9 $$; {then}", folder.path().display())
+        };
+        assert!(compile(shell(&script("exit 0")), Duration::from_secs(20)).unwrap().status.success());
+        assert_eq!(std::fs::read_to_string(folder.path().join("tries")).unwrap().lines().count(), 2);
+        let error = compile(shell("echo said >&2; kill -9 $$"), Duration::from_secs(20)).unwrap_err();
+        assert_eq!(error.code(), "PB-1530");
+        assert!(error.to_string().contains("said"), "{error}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use parbake::{Library, Place, Site};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::bake::{self, Job, Only, Plan};
-use parbake_codegen::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin};
+use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// Compression, 1 to 22: 12 takes a fifteenth of the time for an eighth more bytes
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
-    /// Compilers that run at once [default: PARBAKE_JOBS, else the processors at hand]
+    /// Compilers that run at once [default: PARBAKE_JOBS, else as processors and memory allow]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
 }
@@ -92,7 +92,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     };
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
-    config.jobs = args.jobs.map_or(config.jobs, usize::from);
+    config.jobs = jobs(args.jobs, &config, &targets, out);
     let library = Library::open(config.without_bundles())?;
     let specs = match &lock {
         Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
@@ -111,6 +111,27 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let baked = bake(&library, &what, out)?;
     out.show(&baked, || text(&baked));
     Ok(())
+}
+
+/// How many compilers run at once: as many as was said, or as processors and memory allow.
+fn jobs(given: Option<u16>, config: &Config, targets: &[Target], out: Output) -> usize {
+    if given.is_some() || config.set.contains_key("PARBAKE_JOBS") {
+        return given.map_or(config.jobs, usize::from);
+    }
+    let kind = if targets.contains(&Target::Host) { Kind::Host } else { Kind::Nvrtc };
+    let (free, each) = (memory::available(), memory::estimate(kind));
+    let jobs = memory::jobs(config.jobs, free, config.memory, each);
+    if !out.json {
+        let bytes = |memory: Option<u64>| memory.map_or("unknown".to_owned(), crate::text::bytes);
+        let allowed = config.memory.map_or(String::new(), |m| format!(", PARBAKE_MEMORY allows {}", bytes(Some(m))));
+        crate::output::note(format!(
+            "{jobs} compilers at once: {} processors, {} of memory free{allowed}, {} for each",
+            config.jobs,
+            bytes(free),
+            bytes(Some(each))
+        ));
+    }
+    jobs
 }
 
 fn text(baked: &Baked) -> String {

@@ -130,10 +130,13 @@ impl Found {
         let names = std::fs::read_dir(workspace.store()).into_iter().flatten().flatten();
         let keys: BTreeSet<Digest> = names.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
         for key in keys {
-            for target in store.targets(key) {
-                for found in store.all(key, target) {
-                    self.read_entry(key, found);
+            match store.targets(key) {
+                Ok(targets) => {
+                    for found in targets.into_iter().flat_map(|target| store.all(key, target)) {
+                        self.read_entry(key, found);
+                    }
                 }
+                Err(error) => self.unread.push(error.to_string()),
             }
         }
     }
