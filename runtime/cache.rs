@@ -13,7 +13,7 @@ use crate::library::Library;
 use crate::store::{Store, StoreError, other_version};
 use crate::workspace::Workspace;
 use parbake_model::metadata::Metadata;
-use parbake_model::owner::Owner;
+use parbake_model::owner::{KEPT, Owner};
 use parbake_model::{Digest, Target, cubin, space};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -337,7 +337,8 @@ impl Cache {
         pruned
     }
 
-    /// Removes every entry, however new, all generated sources, and leftovers that are older than a minute. Locks and
+    /// Removes every entry, however new, all generated sources, folders of compilations that were kept, and leftovers
+    /// that are older than a minute. Locks and
     /// the host target's runtime object stay: other processes may hold or link them.
     #[must_use]
     pub fn clear(&self) -> Pruned {
@@ -348,6 +349,11 @@ impl Cache {
         }
         let all = entries.into_iter().map(|entry| Removed { entry, why: Reason::Cleared });
         self.remove(all.collect(), &mut pruned);
+        for folder in self.folders(&self.workspace.temporary(), &mut pruned.failed) {
+            if folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(KEPT)) {
+                let _ = std::fs::remove_dir_all(&folder);
+            }
+        }
         for folder in self.folders(&self.workspace.generated(), &mut pruned.failed) {
             // Others may be writing there; they take what happens for a file system that refuses.
             if folder.file_name().is_some_and(|n| n.to_string_lossy().contains('@')) {

@@ -9,6 +9,7 @@ use parbake_codegen::toolchain::CompileManifest;
 use parbake_codegen::{layout, render};
 use parbake_model::bundle::{Bundle, BundleError};
 use parbake_model::cubin::{self, CubinFacts, Resources};
+use parbake_model::identity::Profile;
 use parbake_model::metadata::Metadata;
 use parbake_model::{Digest, Target, fatbin};
 use serde::Serialize;
@@ -37,7 +38,7 @@ pub(super) struct Image {
     pub(super) toolchain: String,
     pub(super) library: String,
     /// Bundles hold release builds only, and do not say so.
-    pub(super) profile: Option<String>,
+    pub(super) profile: Profile,
     /// As the toolchain spelled them, or in a bundle as the op states them.
     pub(super) options: Vec<String>,
     /// What a person would type to repeat it.
@@ -183,7 +184,7 @@ impl Found {
                 spec: metadata.spec,
                 toolchain: metadata.toolchain,
                 library: metadata.library,
-                profile: Some(metadata.profile.to_string()),
+                profile: metadata.profile,
                 options: metadata.options,
                 command,
                 file: metadata.file,
@@ -242,7 +243,7 @@ fn images(bundle: &Bundle, path: &Path, wanted: &dyn Fn(&Spec) -> bool) -> Resul
                 spec: spec.spec(),
                 toolchain: held.toolchain.clone(),
                 library: details.library.clone(),
-                profile: None,
+                profile: Profile::Release,
                 options: spec.options.iter().map(|(name, value)| format!("{name}={value}")).collect(),
                 command: Vec::new(),
                 file: if host { "shared object" } else { "fatbin" }.to_owned(),

@@ -9,6 +9,7 @@ use crate::text::{self, Table};
 use found::{Found, Image, Spec, State, States};
 use parbake::workspace::Workspace;
 use parbake::{Library, OpId};
+use parbake_model::identity::Profile;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{identity, space};
@@ -32,6 +33,9 @@ pub(crate) struct Args {
     /// A bundle to look in besides those of PARBAKE_BUNDLES; may be repeated
     #[arg(long = "bundle", value_name = "FILE")]
     bundles: Vec<PathBuf>,
+    /// Only images of this profile: `release`, `lineinfo` or `debug`; those of bundles are release builds
+    #[arg(long, value_parser = select::profile)]
+    profile: Option<Profile>,
     /// Leaves out the rendered source
     #[arg(long)]
     no_source: bool,
@@ -54,6 +58,9 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     }
     let uri = choose(&wanted, &found, library.as_ref(), &workspace, &bundles)?;
     let mut states = found.all.remove(&uri).unwrap_or_default();
+    if let Some(profile) = args.profile {
+        states.values_mut().for_each(|state| state.images.retain(|image| image.profile == profile));
+    }
     let now = library.as_ref().and_then(|library| now(library, &uri));
     if let (Some(library), Some((op, spec, key))) = (&library, &now) {
         for (state_key, state) in &mut states {
@@ -249,7 +256,7 @@ fn describe(uri: &str, states: &States, with_source: bool) -> String {
             text += &image_text(image);
         }
         if state.images.is_empty() {
-            text += "  image: missing; neither the store nor a bundle has one of these sources\n";
+            text += "  image: missing; neither the store nor a bundle has one of these sources and that profile\n";
         }
     }
     text
@@ -259,8 +266,7 @@ fn image_text(image: &Image) -> String {
     let mut table = Table::plain();
     let mut row = |name: &str, value: &str| table.row([name, value]);
     let time = image.compile_ms.map_or(String::new(), |ms| format!(", in {ms} ms"));
-    let profile = image.profile.as_ref().map_or(String::new(), |p| format!(", profile {p}"));
-    row("made by", &format!("{}, library {}{profile}{time}", image.toolchain, image.library));
+    row("made by", &format!("{}, library {}, profile {}{time}", image.toolchain, image.library, image.profile));
     if !image.command.is_empty() {
         row("command", &image.command.join(" "));
     } else if !image.options.is_empty() {
