@@ -289,3 +289,90 @@ pub fn check(keys: &Keys, bundle: &Path, bytes: &[u8]) -> Result<Signed, Signatu
         Err(_) => Err(SignatureError::Wrong { key: id }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Made by another implementation of minisign (py-minisign 0.21), over these bytes.
+    const BYTES: &[u8] = b"header and index";
+    const KEY: &str = "RWQRGFB9Gx9WZQu4AloqNTlHXB+0V+ig+yjEmIReM4ZfIeZ2E7Ey0YUs";
+    const OTHER_KEY: &str = "RWSZG/iiS/m+LC8ZqAsAZPCAwYhoTQ8k0312WSGh31QV1BIG16z+ibsW";
+    const SIGNATURE: &str = "untrusted comment: a test\n\
+        RUQRGFB9Gx9WZQe5N1RTXuvx1F2JnSUOXd0o5rK2vx2Zk2nq105TJyN2JBC6hw+UmaEHI+dupot6PNVqFAMJz4zGFps6HGHsGw4=\n\
+        trusted comment: for a test\n\
+        elFSeUxLbIYE5RATYsGIkrO+33bpaZQ7yxfRT+yG+PodjqhP662DTuK0a4LDC2pwMWmGm4/v7OAhkgqxB44qBw==\n";
+    const LEGACY: &str = "untrusted comment: a test\n\
+        RWQRGFB9Gx9WZUuSiHx2Jyyved//sViF1DQPwsMmkKAbXbWr8Cx5+hWbl5pcnjDAHw1YQAa3n284jfq2mgmYyDYw+ZwGAl8vzg4=\n\
+        trusted comment: for a test\n\
+        xZmtk8OdAqyqFK0E+cvEtovPHdS23qyWdSegeiS4odN9aDSSTvUdaZwlepMNpCZw+ON5Nlbpew3yLLWTiDgqAA==\n";
+
+    fn keys(texts: &[&str]) -> Keys {
+        Keys::read(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Checks a text that lies beside a bundle.
+    fn checked(keys: &Keys, text: &str, bytes: &[u8]) -> Result<Signed, SignatureError> {
+        let folder = tempfile::tempdir().unwrap();
+        let bundle = folder.path().join("a.pbk");
+        std::fs::write(folder.path().join("a.pbk.minisig"), text).unwrap();
+        check(keys, &bundle, bytes)
+    }
+
+    #[test]
+    fn a_signature_of_another_implementation_is_understood() {
+        let signed = checked(&keys(&[OTHER_KEY, KEY]), SIGNATURE, BYTES).unwrap();
+        assert_eq!((signed.key.to_string().as_str(), signed.comment.as_str()), ("65561F1B7D501811", "for a test"));
+        assert!(checked(&keys(&[KEY]), &SIGNATURE.replace('\n', "\r\n"), BYTES).is_ok());
+    }
+
+    #[test]
+    fn every_way_to_be_wrong_has_its_own_message() {
+        let ours = keys(&[KEY]);
+        let code = |keys: &Keys, text: &str, bytes: &[u8]| checked(keys, text, bytes).unwrap_err().code();
+        assert_eq!(code(&ours, SIGNATURE, b"header and Index"), "PB-1366");
+        assert_eq!(code(&ours, &SIGNATURE.replace("for a test", "for a fest"), BYTES), "PB-1366");
+        assert_eq!(code(&ours, LEGACY, BYTES), "PB-1364");
+        let other = checked(&keys(&[OTHER_KEY]), SIGNATURE, BYTES).unwrap_err();
+        assert_eq!(other.words(), "it is signed by another key: expected 2CBEF94BA2F81B99, got 65561F1B7D501811");
+        assert!(checked(&Keys::default(), SIGNATURE, BYTES).unwrap_err().words().contains("no key at all"));
+        for cut in 0..SIGNATURE.len() - 2 {
+            let code = code(&ours, &SIGNATURE[..cut], BYTES);
+            assert!(["PB-1363", "PB-1366"].contains(&code), "{cut}: {code}");
+        }
+        assert_eq!(code(&ours, &"x".repeat(100_000), BYTES), "PB-1363");
+        let folder = tempfile::tempdir().unwrap();
+        let missing = check(&ours, &folder.path().join("a.pbk"), BYTES).unwrap_err();
+        assert!(missing.code() == "PB-1361" && missing.words().contains("65561F1B7D501811"), "{missing:?}");
+        std::fs::create_dir(folder.path().join("a.pbk.minisig")).unwrap();
+        let unread = check(&ours, &folder.path().join("a.pbk"), BYTES).unwrap_err();
+        assert_eq!((unread.code(), unread.report(Path::new("a.pbk")).class), ("PB-1362", Class::Environment));
+    }
+
+    #[test]
+    fn what_is_no_key_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key.pub");
+        let file = path.display().to_string();
+        for text in [format!("untrusted comment: minisign public key\n{KEY}\n"), KEY.to_owned()] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(keys(&[&file]).ids().next().unwrap().to_string(), "65561F1B7D501811");
+        }
+        std::fs::write(&path, "no key\n").unwrap();
+        for bad in ["RW", &KEY[..50], &KEY.replace('f', "!"), &file, "/nonexistent/key.pub"] {
+            let report = Keys::read(&[bad.to_owned()]).unwrap_err().report();
+            assert_eq!((report.code, report.class), ("PB-1360", Class::Usage), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_claimed_key_is_read_without_any_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let bundle = folder.path().join("a.pbk");
+        assert_eq!(claimed(&bundle), None);
+        std::fs::write(beside(&bundle), SIGNATURE).unwrap();
+        assert_eq!(claimed(&bundle).unwrap().to_string(), "65561F1B7D501811");
+        std::fs::write(beside(&bundle), "a\nb").unwrap();
+        assert_eq!(claimed(&bundle), None);
+    }
+}

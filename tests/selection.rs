@@ -5,15 +5,53 @@ mod common;
 use common::{World, norm};
 use parbake::decision::{Decision, Origin};
 use parbake::model::bundle::{BundleWriter, Details, ImageDetails, Item, SpecDetails};
+use parbake::model::identity::Spec;
 use parbake::model::settings::VersionBypass;
 use parbake::model::target::Arch;
 use parbake::model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION, fatbin};
 use parbake::{Error, Goal, Library, OpId, Place};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
-/// A bundle for `rmsnorm dtype=f32` as a test wants it.
+/// Keeps the warnings of the loader's log.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Warnings {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0.lock().unwrap().last_mut().unwrap().push_str(&format!(" {field}={value:?}"));
+    }
+}
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        self.0.lock().unwrap().push(String::new());
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// What something gives, and what it warned of on this thread.
+fn warned<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
+    let warnings = Warnings::default();
+    let value = tracing::subscriber::with_default(warnings.clone(), work);
+    let list = warnings.0.lock().unwrap().clone();
+    (value, list)
+}
+
+/// A bundle for `dtype=f32` of some ops as a test wants it.
 #[derive(Clone)]
 struct Recipe<'a> {
+    ops: &'a [&'a str],
     targets: &'a [&'a str],
     version: &'a str,
     launch_abi: u32,
@@ -21,10 +59,15 @@ struct Recipe<'a> {
     same_params: bool,
 }
 
-const GOOD: Recipe<'_> = Recipe { targets: &[], version: VERSION, launch_abi: LAUNCH_ABI, same_params: true };
+const GOOD: Recipe<'_> =
+    Recipe { ops: &["rmsnorm"], targets: &[], version: VERSION, launch_abi: LAUNCH_ABI, same_params: true };
 
-fn spec(library: &Library) -> (OpId, parbake::model::identity::Spec) {
-    let op = library.op("rmsnorm").unwrap();
+fn spec(library: &Library) -> (OpId, Spec) {
+    spec_of(library, "rmsnorm")
+}
+
+fn spec_of(library: &Library, op: &str) -> (OpId, Spec) {
+    let op = library.op(op).unwrap();
     let spec = library.spec(op, &[("dtype".into(), "f32".into())], Target::Host).unwrap();
     (op, spec)
 }
@@ -58,14 +101,14 @@ fn bundle(world: &World, path: &Path, recipe: &Recipe<'_>) -> PathBuf {
     let mut fresh = World::new();
     fresh.config.kernels = world.config.kernels.clone();
     let library = fresh.library();
-    let (op, spec) = spec(&library);
-    let def = library.definition(op);
-    let key = spec.source_key(def, library.sources_digest(op).unwrap()).digest;
-    let params = library.params_digest(op).unwrap();
-    let params = if recipe.same_params { params } else { Digest::of(b"other parameters") };
     let details = Details { library: recipe.version.to_owned(), launch_abi: recipe.launch_abi, ..Details::default() };
     let mut writer = BundleWriter::new(details, 3);
-    for target in recipe.targets {
+    for (op, target) in recipe.ops.iter().flat_map(|op| recipe.targets.iter().map(move |t| (op, t))) {
+        let (op, spec) = spec_of(&library, op);
+        let def = library.definition(op);
+        let key = spec.source_key(def, library.sources_digest(op).unwrap()).digest;
+        let params = library.params_digest(op).unwrap();
+        let params = if recipe.same_params { params } else { Digest::of(b"other parameters") };
         let target: Target = target.parse().unwrap();
         let host = target == Target::Host;
         let image = ImageDetails {
@@ -191,7 +234,8 @@ fn an_installed_bundle_that_cannot_be_used_is_a_step_and_no_failure() {
     std::fs::write(installed.join("torn.pbk"), &bytes[..bytes.len() - 1]).unwrap();
     std::fs::create_dir(installed.join("folder.pbk")).unwrap();
     std::os::unix::fs::symlink("nowhere", installed.join("dangling.pbk")).unwrap();
-    let library = world.library();
+    let (library, warnings) = warned(|| world.library());
+    assert_eq!(warnings.len(), 5, "one for each: {warnings:#?}");
     let decision = decide(&library, "host");
     assert_eq!(decision.from, Some(Origin::Bundle), "{decision}");
     let text = decision.to_string();
@@ -236,6 +280,33 @@ fn an_installed_bundle_with_a_damaged_image_is_set_aside_at_the_load() {
     let library = world.library();
     let error = library.kernel(op, &spec, Place::Host).map(drop).unwrap_err();
     assert_eq!(error.report().code, "PB-1305", "{error:?}");
+}
+
+#[test]
+fn a_bundle_of_a_compatible_version_serves_what_has_not_changed() {
+    let mut world = World::with_own_kernels();
+    world.config.jit = false;
+    // The last number of a version may differ in either direction.
+    let (first, last) = VERSION.rsplit_once('.').unwrap();
+    let later = format!("{first}.{}", last.parse::<u32>().unwrap() + 7);
+    let ops = ["rmsnorm", "fused_add_rmsnorm"];
+    let recipe = Recipe { ops: &ops, targets: &["sm_90a"], version: &later, ..GOOD };
+    world.config.bundles = vec![bundle(&world, &world.folder.path().join("later.pbk"), &recipe)];
+    let decided = |op: &str| {
+        let library = world.library();
+        let (op, spec) = spec_of(&library, op);
+        library.explain(op, &spec, Goal::Target("sm_90a".parse().unwrap())).unwrap()
+    };
+    for op in ops {
+        assert_eq!(decided(op).from, Some(Origin::Bundle), "{}", decided(op));
+    }
+    let header = world.kernel_file("norm/rmsnorm/rmsnorm.cuh");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text + "// edited\n").unwrap();
+    assert_eq!(decided("fused_add_rmsnorm").from, Some(Origin::Bundle));
+    let changed = decided("rmsnorm");
+    assert_eq!(changed.from, None);
+    assert!(changed.to_string().contains("source changed"), "{changed}");
 }
 
 fn bypass(bundle: &str) -> Option<VersionBypass> {
@@ -321,7 +392,9 @@ fn a_bypass_serves_changed_sources_and_caches_nothing() {
     world.config.version_bypass = bypass(VERSION);
     world.config.jit = true;
     let library = world.library();
-    let (kernel, from) = library.kernel(op, &spec, Place::Host).unwrap();
+    let (loaded, warnings) = warned(|| library.kernel(op, &spec, Place::Host).unwrap());
+    let (kernel, from) = loaded;
+    assert!(warnings.len() == 1 && warnings[0].contains("PARBAKE_VERSION_BYPASS"), "{warnings:?}");
     assert_eq!(from, Origin::Bundle);
     assert_eq!(kernel.decision.version_bypass.as_deref(), Some(format!("{VERSION}:{VERSION}").as_str()));
     let steps: Vec<String> = kernel.decision.steps.iter().map(|s| s.outcome.clone()).collect();

@@ -1,5 +1,6 @@
 //! `parbake bench`: measures this machine. Every figure comes from a run that checked its result.
 
+mod lifecycle;
 mod open;
 
 use super::build::{packer, params};
@@ -48,6 +49,14 @@ enum What {
         #[arg(long, value_name = "FILE")]
         bundle: Option<std::path::PathBuf>,
     },
+    /// A kernel that exists already: opening the library, keys, a hit in the store and in the registry
+    ///
+    /// Runs in a temporary workspace, on the host target and on the first GPU if there is one.
+    Lifecycle {
+        /// Repetitions
+        #[arg(long, default_value_t = 41)]
+        n: usize,
+    },
     /// A large bundle: opening it, with and without its signature, holding it, looking something up
     ///
     /// The bundle is made of small real images in a temporary folder. Its file is in the system's memory: what is
@@ -59,6 +68,9 @@ enum What {
         /// Repetitions, at least 20
         #[arg(long, default_value_t = 41)]
         n: usize,
+        /// Holds this bundle open and prints what each time costs in memory: what the command runs in a process of its own
+        #[arg(long, hide = true, value_name = "FILE")]
+        hold: Option<std::path::PathBuf>,
     },
 }
 
@@ -83,7 +95,13 @@ struct Rows {
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let rows = match args.what {
         What::Bake { n, no_nvcc, bundle } => bake(n.max(3), no_nvcc, bundle, &config, out)?,
-        What::Open { images, n } => open::run(images as usize, n)?,
+        What::Lifecycle { n } => lifecycle::run(n.max(3), &config)?,
+        What::Open { n, hold: Some(bundle), .. } => {
+            let grown = open::hold(&bundle, n)?;
+            out.show(&grown, || format!("{grown:?}"));
+            return Ok(());
+        }
+        What::Open { images, n, hold: None } => open::run(images as usize, n)?,
     };
     let machine = format!("{} processors, {}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
     let rows = Rows { machine, rows };

@@ -120,6 +120,10 @@ fn verify_says_whether_a_bundle_fits_and_what_is_stale() {
     let json = machine.run(&["verify", &good, "--json"]).ok().json();
     let fit = &json["bundles"][0]["fit"];
     assert_eq!((&fit["accepted"], &fit["current"], &fit["stale"]), (&true.into(), &0.into(), &1.into()), "{json}");
+    let (spec, _) = machine.spec(&[("dtype", "f32")], "90a".parse().unwrap());
+    assert_eq!((&fit["changed"], &fit["gone"]), (&serde_json::json!([spec.uri]), &serde_json::json!([])), "{json}");
+    let text = machine.run(&["verify", &good]).ok().stdout;
+    assert!(text.contains(&format!("source changed: {}", spec.uri)), "{text}");
     let why = machine.run(&["why", "rmsnorm", "dtype=f32", "--target", "90a", "--bundle", &good]).ok().stdout;
     assert!(why.contains("source changed"), "{why}");
 

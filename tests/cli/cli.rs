@@ -8,4 +8,6 @@ mod edits;
 mod errors;
 mod help;
 mod machine;
+mod prepare;
+mod signatures;
 mod workspace;

@@ -5,6 +5,7 @@ use parbake::signature::{self, Keys};
 use parbake_model::bundle::{Bundle, BundleWriter, Details, Entry, ImageDetails, Item, Opening, SpecDetails};
 use parbake_model::report::{Class, Report};
 use parbake_model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::hint::black_box;
@@ -64,7 +65,7 @@ pub(super) fn run(images: usize, n: usize) -> Result<Vec<Row>, Report> {
         row("open a bundle", "ms", 1e3, plain, index),
         row("open it, signature verified", "ms", 1e3, signed, "the same file"),
     ];
-    rows.extend(resident(n, &open)?);
+    rows.extend(resident(n, &path)?);
     rows.extend(look_ups(n, &bundle));
     Ok(rows)
 }
@@ -125,31 +126,48 @@ fn rss() -> Option<f64> {
     line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib * 1024.0)
 }
 
-/// What the process grows by for each bundle that it holds open; nothing where the system does not tell.
-fn resident(n: usize, open: &dyn Fn() -> Result<Bundle, Report>) -> Result<Vec<Row>, Report> {
-    let mut held = Vec::new();
-    let mut grown = |with_details: bool| -> Result<Option<Vec<f64>>, Report> {
-        let mut grown = Vec::new();
+/// By how many bytes the process grew with each bundle that it opened and keeps.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct Grown {
+    index: Vec<f64>,
+    details: Vec<f64>,
+}
+
+/// Opens a bundle many times and keeps them all. Nothing is told where the system does not tell.
+pub(super) fn hold(path: &Path, n: usize) -> Result<Grown, Report> {
+    let (mut grown, mut held) = (Grown::default(), Vec::new());
+    for with_details in [false, true] {
         for _ in 0..n {
             let before = rss();
-            let bundle = open()?;
+            let bundle = super::super::inspect::open(path)?;
             if with_details {
                 bundle.details().map_err(|e| broken(&e.to_string()))?;
             }
             held.push(bundle);
-            let Some((before, after)) = before.zip(rss()) else { return Ok(None) };
-            grown.push(after - before);
+            let list = if with_details { &mut grown.details } else { &mut grown.index };
+            list.extend(before.zip(rss()).map(|(before, after)| after - before));
         }
-        Ok(Some(grown))
-    };
-    let (index, details) = (grown(false)?, grown(true)?);
-    let row = |what: &str, bytes: Option<Vec<f64>>, note: &str| bytes.map(|b| row(what, "MB", 1e-6, b, note));
-    let size = format!("{} bytes an entry", size_of::<Entry>());
+    }
+    Ok(grown)
+}
+
+/// What an open bundle keeps in memory. In a process of its own: this one has freed memory that it would reuse.
+fn resident(n: usize, path: &Path) -> Result<Vec<Row>, Report> {
+    let failed =
+        |e: &dyn std::fmt::Display| Report::new("PB-3003", Class::Environment, "cannot run this program").caused_by(e);
+    let program = std::env::current_exe().map_err(|e| failed(&e))?;
+    let count = n.to_string();
+    let mut command = std::process::Command::new(program);
+    command.args(["bench", "open", "--json", "--n", &count, "--hold"]).arg(path);
+    let output = command.output().map_err(|e| failed(&e))?;
+    let grown: Grown = serde_json::from_slice(&output.stdout).map_err(|e| failed(&e))?;
+    let size = format!("{} bytes an entry; what the process grows by", size_of::<Entry>());
     let rows = [
-        row("memory of an open bundle", index, &size),
-        row("memory with its details", details, "read for `inspect`, and to explain a gap"),
+        ("memory of an open bundle", grown.index, size.as_str()),
+        ("memory with its details", grown.details, "read for `inspect`, and to explain a gap"),
     ];
-    Ok(rows.into_iter().flatten().collect())
+    let told = rows.into_iter().filter(|(_, bytes, _)| !bytes.is_empty());
+    Ok(told.map(|(what, bytes, note)| row(what, "MB", 1e-6, bytes, note)).collect())
 }
 
 /// One look-up, averaged over all entries in an order that has nothing to do with theirs.
