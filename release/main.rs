@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 done, 1 the thing asked for does not hold, 2 wrong usage, 3 the environment lacks something.
 
+mod age;
 mod checkout;
 mod cmd;
 mod extract;
@@ -43,8 +44,10 @@ enum Command {
     Demo(cmd::demo::Args),
     Test(cmd::test::Args),
     Bench(cmd::bench::Args),
+    Cache(cmd::cache::Args),
     Toolchain(cmd::toolchain::Args),
     Doctor(cmd::doctor::Args),
+    Explain(cmd::explain::Args),
     Config(cmd::config::Args),
 }
 
@@ -79,8 +82,10 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Demo(args) => cmd::demo::run(args, config, out),
         Command::Test(args) => cmd::test::run(args, config, out),
         Command::Bench(args) => cmd::bench::run(args, config, out),
+        Command::Cache(args) => cmd::cache::run(args, config, out),
         Command::Toolchain(args) => cmd::toolchain::run(args, config, out),
         Command::Doctor(args) => cmd::doctor::run(args, config, out),
+        Command::Explain(args) => cmd::explain::run(&args, out),
         Command::Config(args) => cmd::config::run(args, config, out),
     }
 }

@@ -3,6 +3,7 @@
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -75,6 +76,10 @@ impl Output {
         }
         for report in &failure.reports {
             note(report.to_string());
+        }
+        let codes: BTreeSet<&str> = failure.reports.iter().map(|r| r.code).collect();
+        if !codes.is_empty() && !self.json {
+            note(format!("more: parbake explain {}", codes.into_iter().collect::<Vec<_>>().join(" ")));
         }
         if self.json && !failure.shown {
             let json = |r: &Report| {

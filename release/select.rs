@@ -4,7 +4,7 @@ use crate::output::Failure;
 use parbake::context::TargetContext;
 use parbake::{Error, Goal, Library, OpId, Place, driver};
 use parbake_model::Target;
-use parbake_model::identity::Spec;
+use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -26,6 +26,14 @@ pub(crate) struct Select {
     /// A bundle to look in before those of PARBAKE_BUNDLES; may be repeated
     #[arg(long = "bundle", value_name = "FILE")]
     bundles: Vec<PathBuf>,
+    /// `release`, `lineinfo` or `debug` [default: PARBAKE_PROFILE]
+    #[arg(long, value_parser = profile)]
+    profile: Option<Profile>,
+}
+
+/// A profile, as settings and options name it.
+pub(crate) fn profile(text: &str) -> Result<Profile, String> {
+    text.parse().map_err(|()| "expected release, lineinfo or debug".to_owned())
 }
 
 /// What was selected, and the library it was selected from.
@@ -38,7 +46,8 @@ pub(crate) struct Selected {
 
 impl Select {
     /// Opens the library and looks all of it up. No device is touched unless the target is `auto`.
-    pub(crate) fn open(&self, config: Config) -> Result<Selected, Failure> {
+    pub(crate) fn open(&self, mut config: Config) -> Result<Selected, Failure> {
+        config.profile = self.profile.unwrap_or(config.profile);
         let target = target(&self.target)?;
         let library = Library::open(with_bundles(config, &self.bundles)?)?;
         let op = library.op(&self.op)?;

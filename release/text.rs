@@ -68,7 +68,7 @@ impl Table {
 }
 
 /// Breaks a text that starts at a column into lines that start there too.
-fn wrap(cell: &str, start: usize) -> String {
+pub(crate) fn wrap(cell: &str, start: usize) -> String {
     let room = WIDTH.saturating_sub(start).max(40);
     let mut text = String::new();
     for (i, line) in cell.lines().enumerate() {
@@ -114,6 +114,11 @@ pub(crate) fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
 /// `1 image`, `2 images`.
 pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `1 entry`, `2 entries`.
+pub(crate) fn entries(number: usize) -> String {
+    if number == 1 { "1 entry".to_owned() } else { format!("{number} entries") }
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! Compiling what nothing covers. The order is always: look up, lock, look up again, compile, verify, publish.
 
+use crate::cache;
 use crate::decision::Origin;
 use crate::error::Error;
+use crate::goal::Goal;
 use crate::library::{Library, OpId};
 use crate::lock::BuildLock;
 use crate::store::{Artifact, StoreError};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::registry::Entry;
 use parbake_codegen::render::RenderError;
-use parbake_codegen::toolchain::{CompileManifest, Host, HostSettings, Search, Toolchain, find_nvrtc};
+use parbake_codegen::toolchain::{
+    CompileManifest, Diagnosing, Diagnosis, Host, HostSettings, Search, Toolchain, find_nvrtc,
+};
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
 use parbake_model::source::HOST;
@@ -43,6 +47,16 @@ impl Jit {
         let toolchain = search(library, target, driver, want)?;
         found.insert((target, driver, want), toolchain.clone());
         Ok(toolchain)
+    }
+}
+
+impl Jit {
+    /// The toolchain that compiles on demand for a goal, told to tell what the settings ask for. Bakes do not take it:
+    /// what a bundle holds does not depend on a diagnosis.
+    pub(crate) fn on_demand(&self, library: &Library, goal: Goal) -> Result<Shared, Report> {
+        let toolchain = self.toolchain(library, goal.target(), goal.driver(), None)?;
+        let diagnosis = Diagnosis { verbose: library.config.verbose_compiler, keep: library.config.keep };
+        Ok(Diagnosing::of(toolchain, diagnosis))
     }
 }
 
@@ -116,7 +130,11 @@ impl Library {
             if let Err(StoreError::Damaged { .. }) = &found {
                 self.store.quarantine(source_key, target, key);
             }
-            found.ok().flatten()
+            let found = found.ok().flatten();
+            if let Some(folder) = found.as_ref().and_then(|a| a.path.as_ref()) {
+                cache::note_use(folder);
+            }
+            found
         };
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
@@ -136,6 +154,9 @@ impl Library {
         };
         let Made { bytes, metadata } =
             artifact::compile(spec, &manifest, toolchain, source_key, key).map_err(refuse)?;
+        if !metadata.log.is_empty() {
+            tracing::info!(uri = spec.uri, %target, "the compiler said:\n{}", metadata.log);
+        }
         if self.config.cache {
             let build = serde_json::to_string_pretty(&manifest).expect("bug: a manifest is plain data") + "\n";
             match self.store.publish(&metadata, &bytes, &build) {

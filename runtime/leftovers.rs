@@ -15,6 +15,8 @@ use std::time::{Duration, SystemTime};
 const AGE: Duration = Duration::from_secs(24 * 3600);
 /// How long a lock file was not taken before it goes. They are empty but for a line.
 const LOCK_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How the name of an entry begins that is being removed.
+pub(crate) const PRUNED: &str = "pruned-";
 /// Its time says when leftovers were last collected.
 const STAMP: &str = "collected";
 
@@ -28,28 +30,16 @@ pub struct Collected {
 }
 
 impl Workspace {
-    /// Removes what killed processes left and is older than that: unfinished entries, damaged ones that were put aside,
-    /// folders of compilers, files of locks that nobody took for a week. What cannot be removed stays.
+    /// Removes what killed processes left and is older than that: unfinished entries, entries that were put aside
+    /// because they are damaged or were being removed, folders of compilers, files of locks that nobody took for a week.
+    /// What cannot be removed stays.
     pub fn collect_leftovers(&self, older_than: Duration) -> Collected {
         let mut collected = Collected::default();
         let Some(now) = self.stamp() else { return collected };
-        for (folder, prefixes) in [
-            (self.staging(), &["stage-", "damaged-"][..]),
-            (self.temporary(), &["compile-"]),
-            (self.generated(), &["stage-"]),
-        ] {
-            if self.trusted(&folder).is_err() {
-                continue;
-            }
-            for path in entries(&folder) {
-                let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-                let ours = prefixes.iter().any(|prefix| name.starts_with(prefix));
-                if ours && is_old(&path, now, older_than) && !is_used(&path, name) {
-                    collected.remove(&path);
-                }
-            }
+        for path in self.find_leftovers(now, older_than) {
+            collected.remove(&path);
         }
-        for path in entries(&self.locks()).filter(|p| is_old(p, now, older_than.max(LOCK_AGE))) {
+        for path in self.idle_locks(now, older_than) {
             // Held while removing: whoever waits for it sees, once it gets the lock, that its file is no longer there.
             if let Ok(lock) = File::options().write(true).open(&path)
                 && lock.try_lock().is_ok()
@@ -62,6 +52,39 @@ impl Workspace {
             tracing::info!(workspace = %self.root().display(), count, bytes, "leftovers of killed processes were removed");
         }
         collected
+    }
+
+    /// What would be collected now, by this host's clock. Only reads.
+    #[must_use]
+    pub fn leftovers(&self, older_than: Duration) -> Collected {
+        let now = SystemTime::now();
+        let free = |path: &PathBuf| File::open(path).is_ok_and(|lock| lock.try_lock().is_ok());
+        let locks = self.idle_locks(now, older_than).filter(free).collect::<Vec<_>>();
+        let all = self.find_leftovers(now, older_than).into_iter().chain(locks);
+        all.fold(Collected::default(), |sum, path| Collected { count: sum.count + 1, bytes: sum.bytes + size(&path) })
+    }
+
+    fn find_leftovers(&self, now: SystemTime, older_than: Duration) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for (folder, prefixes) in [
+            (self.staging(), &["stage-", "damaged-", PRUNED][..]),
+            (self.temporary(), &["compile-"]),
+            (self.generated(), &["stage-"]),
+        ] {
+            if self.trusted(&folder).is_err() {
+                continue;
+            }
+            found.extend(entries(&folder).filter(|path| {
+                let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+                let ours = prefixes.iter().any(|prefix| name.starts_with(prefix));
+                ours && is_old(path, now, older_than) && !is_used(path, name)
+            }));
+        }
+        found
+    }
+
+    fn idle_locks(&self, now: SystemTime, older_than: Duration) -> impl Iterator<Item = PathBuf> {
+        entries(&self.locks()).filter(move |path| is_old(path, now, older_than.max(LOCK_AGE)))
     }
 
     /// Collects leftovers at most once in a process and once a day: after something was published, when a folder or
@@ -103,12 +126,12 @@ impl Collected {
     }
 }
 
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path())
 }
 
 /// Bytes of a file, or of all files below a folder. Links are not followed.
-fn size(path: &Path) -> u64 {
+pub(crate) fn size(path: &Path) -> u64 {
     match std::fs::symlink_metadata(path) {
         Ok(m) if m.is_dir() => entries(path).map(|p| size(&p)).sum(),
         Ok(m) => m.len(),
@@ -123,7 +146,7 @@ fn is_old(path: &Path, now: SystemTime, age: Duration) -> bool {
 
 fn is_used(path: &Path, name: &str) -> bool {
     // What was put aside is used by nobody.
-    if name.starts_with("damaged-") {
+    if name.starts_with("damaged-") || name.starts_with(PRUNED) {
         return false;
     }
     let locked = File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));

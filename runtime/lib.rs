@@ -19,6 +19,7 @@
 
 pub mod binding;
 mod bundles;
+pub mod cache;
 mod call;
 pub mod capability;
 pub mod check;

@@ -139,7 +139,7 @@ impl Library {
         &self,
         goal: Goal,
     ) -> Result<Arc<dyn parbake_codegen::toolchain::Toolchain>, parbake_model::Report> {
-        self.jit.toolchain(self, goal.target(), goal.driver(), None)
+        self.jit.on_demand(self, goal)
     }
     /// All ops, sorted by family and name.
     pub fn ops(&self) -> impl Iterator<Item = (OpId, &Op)> {

@@ -1,6 +1,7 @@
 //! Loading: the registry of this process, and what fills it. One thread works for a key, others wait for it.
 
 use crate::binding::Tactic;
+use crate::cache;
 use crate::code::{Code, Kernel, Place};
 use crate::decision::{Decision, Miss, Origin};
 use crate::driver::{self, Rejected};
@@ -165,6 +166,9 @@ impl Library {
                     None => continue,
                 },
                 Some(Candidate::Store(artifact)) => {
+                    if let Some(folder) = &artifact.path {
+                        cache::note_use(folder);
+                    }
                     let judged = artifact.metadata.judged();
                     Some((artifact.bytes, judged, Origin::Store))
                 }
@@ -180,7 +184,7 @@ impl Library {
             decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
             return Err(self.not_covered(decision));
         }
-        match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
+        match self.jit.on_demand(self, goal) {
             Ok(toolchain) => {
                 decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
                 self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)

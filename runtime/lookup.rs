@@ -63,7 +63,7 @@ impl Library {
             decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
             return false;
         }
-        match self.jit.toolchain(self, goal.target(), goal.driver(), None) {
+        match self.jit.on_demand(self, goal) {
             Ok(toolchain) => {
                 decision.note("jit", Some(goal.target()), format!("{} would compile it", toolchain.id()));
                 true
@@ -147,7 +147,7 @@ impl Library {
         }
         #[cfg(feature = "jit")]
         if self.config.jit
-            && let Ok(toolchain) = self.jit.toolchain(self, goal.target(), goal.driver(), None)
+            && let Ok(toolchain) = self.jit.on_demand(self, goal)
         {
             let build_key =
                 parbake_codegen::artifact::build_key(&*toolchain, def, source_key, goal.target(), self.config.profile)
@@ -219,6 +219,7 @@ impl Library {
 fn damage(error: &StoreError) -> Miss {
     match error {
         StoreError::Damaged { .. } => Miss::Integrity,
+        StoreError::OtherVersion { .. } => Miss::OtherVersion,
         StoreError::Untrusted(_) => Miss::Untrusted,
         _ => Miss::Unreadable,
     }

@@ -49,6 +49,14 @@ pub enum StoreError {
         /// What is wrong.
         why: String,
     },
+    /// The entry is whole, but another version of the library made it, which this one cannot use.
+    #[error("{path} is of another version: {why}")]
+    OtherVersion {
+        /// The entry's folder.
+        path: PathBuf,
+        /// Both versions.
+        why: String,
+    },
     /// Whoever may write there is not to choose what runs here.
     #[error(transparent)]
     Untrusted(#[from] Untrusted),
@@ -102,6 +110,7 @@ impl StoreError {
             Self::NoRoom { .. } => "PB-1604",
             Self::ReadOnly { .. } => "PB-1605",
             Self::Apart { .. } => "PB-1606",
+            Self::OtherVersion { .. } => "PB-1620",
         }
     }
 
@@ -110,6 +119,7 @@ impl StoreError {
     pub fn help(&self) -> Option<String> {
         match self {
             Self::Io { .. } | Self::Damaged { .. } => None,
+            Self::OtherVersion { .. } => Some("parbake cache prune --stale removes what no version here uses".into()),
             Self::Untrusted(Untrusted { path, .. }) => Some(format!(
                 "chmod go-w {}, or set PARBAKE_WORKSPACE to a folder of yours; PARBAKE_WORKSPACE_SHARED=on trusts the folder's group",
                 path.display()
@@ -144,8 +154,9 @@ impl Store {
     /// The entry of that exact build, verified; `None` if there is none. Only reads.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] if it fails verification, [`StoreError::Io`] if it cannot be read, not even at the fifth
-    /// try, [`StoreError::Untrusted`] if others may write there.
+    /// [`StoreError::Damaged`] if it fails verification, [`StoreError::OtherVersion`] if it is whole and not for this
+    /// library, [`StoreError::Io`] if it cannot be read, not even at the fifth try, [`StoreError::Untrusted`] if others
+    /// may write there.
     pub fn get(&self, source_key: Digest, target: Target, build_key: Digest) -> Result<Option<Artifact>, StoreError> {
         let folder = self.folder(source_key, target).join(build_key.to_string());
         self.workspace.trusted(&folder)?;
@@ -296,17 +307,25 @@ fn read(folder: &Path, source_key: Digest, target: Target, build_key: Digest) ->
         format!("its metadata is of {} for {}, build {}", metadata.uri, metadata.target, metadata.build_key.short(12))
     } else if metadata.build_key != metadata.build() {
         "its build key is not the one of what its metadata say".to_owned()
-    } else if metadata.launch_abi != LAUNCH_ABI || !version::compatible(&metadata.library, VERSION) {
-        let (abi, library) = (metadata.launch_abi, &metadata.library);
-        format!(
-            "made by version {library}, launch ABI {abi}; this library is version {VERSION}, launch ABI {LAUNCH_ABI}"
-        )
     } else if metadata.size != bytes.len() as u64 || metadata.image != Digest::of(&bytes) {
         format!("{} holds {} bytes that do not hash to {}", metadata.file, bytes.len(), metadata.image.short(12))
+    } else if let Some(why) = other_version(&metadata) {
+        return Err(StoreError::OtherVersion { path: folder.to_owned(), why });
     } else {
         return Ok(Some(Artifact { bytes, metadata, path: Some(folder.to_owned()) }));
     };
     Err(damaged(why))
+}
+
+/// Why an artifact of another version of the library is not used by this one.
+pub(crate) fn other_version(metadata: &Metadata) -> Option<String> {
+    let (abi, library) = (metadata.launch_abi, &metadata.library);
+    let fits = abi == LAUNCH_ABI && version::compatible(library, VERSION);
+    (!fits).then(|| {
+        format!(
+            "made by version {library}, launch ABI {abi}; this library is version {VERSION}, launch ABI {LAUNCH_ABI}"
+        )
+    })
 }
 
 /// The content of an entry's file; `None` if there is no such entry.

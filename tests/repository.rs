@@ -229,7 +229,9 @@ fn commands_in_the_readme_exist() {
 /// Files by the error codes that they define. Tests quote codes; a comment shows one.
 fn codes() -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
-    for file in tracked().into_iter().filter(|f| f.ends_with(".rs") && !f.contains("tests")) {
+    let sources = tracked().into_iter().filter(|f| f.ends_with(".rs") && !f.contains("tests"));
+    // The table says what codes mean; it gives none.
+    for file in sources.filter(|f| !f.starts_with("codegen/model/codes/")) {
         let text = text(&file).unwrap();
         // Unit tests stand at the end of a file.
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -302,6 +304,48 @@ fn an_error_code_has_one_meaning() {
     findings
         .extend(SHARED.iter().filter(|(c, _)| !several.contains_key(*c)).map(|(c, _)| format!("{c} is not shared")));
     none(findings, "take the next free number of the range; if it is one meaning in several places, say so in SHARED");
+}
+
+#[test]
+fn the_table_of_error_codes_is_that_of_the_sources() {
+    use parbake::model::codes::{self, AREAS};
+    if tracked().is_empty() {
+        return;
+    }
+    let given = codes();
+    let mut findings = Vec::new();
+    for (code, files) in given.iter().filter(|(code, _)| codes::find(code).is_none()) {
+        let files = files.iter().cloned().collect::<Vec<_>>().join(", ");
+        let area = AREAS.iter().find(|a| code.starts_with(a.prefix));
+        let about = area.map_or("a new area of codes/mod.rs", |a| a.about);
+        findings.push(format!(
+            "{code} of {files} has no row; add under \u{201c}{about}\u{201d}:\n    \
+             row(\"{code}\", \"Title without a full stop\", \"What it means.\", \"What to do.\"),"
+        ));
+    }
+    let leftover = codes::all().filter(|c| !given.contains_key(c.code));
+    findings
+        .extend(leftover.map(|c| format!("{}: nothing gives it; remove its row \u{201c}{}\u{201d}", c.code, c.title)));
+    let help = "rows lie in codegen/model/codes/, sorted by code; then: cargo run -p parbake-codegen -- --write";
+    none(findings, help);
+    // What a person is told to type and to set exists.
+    let modules = text("release/cmd/mod.rs").unwrap();
+    let mut findings = Vec::new();
+    for c in codes::all() {
+        let words = [c.meaning, c.remedy].join(" ");
+        for command in words.split("`parbake ").skip(1).filter_map(|rest| rest.split([' ', '`']).next()) {
+            if !modules.contains(&format!("mod {command};")) {
+                findings.push(format!("{}: there is no command `{command}`", c.code));
+            }
+        }
+        for name in words.split(|ch: char| !ch.is_ascii_uppercase() && ch != '_').filter(|w| w.starts_with("PARBAKE_"))
+        {
+            if !parbake::model::settings::SETTINGS.iter().any(|s| s.name == name) {
+                findings.push(format!("{}: there is no setting {name}", c.code));
+            }
+        }
+    }
+    none(findings, "commands are the modules of release/cmd, settings those of codegen/model/settings.rs");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! - every reader bounds every length before it uses it.
 
 pub mod bundle;
+pub mod codes;
 pub mod cubin;
 pub mod digest;
 pub mod dtype;

@@ -4,6 +4,10 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How the names of folders begin that stay after a compilation, because somebody asked for them: they have no owner, and
+/// are collected by nobody.
+pub const KEPT: &str = "parbake-kept-";
+
 /// The process that made something.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {

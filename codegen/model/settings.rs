@@ -69,6 +69,13 @@ pub const SETTINGS: &[Setting] = &[
         "the processors at hand, or fewer if memory is short",
         "How many compilers run at once in a bake",
     ),
+    setting(
+        "PARBAKE_KEEP",
+        "boolean",
+        "off",
+        "`on` lets the folder of a compilation on demand stay, with its intermediate files, and says where: in builds of \
+         their own, beside the normal ones (diagnosis)",
+    ),
     setting("PARBAKE_KERNELS", "path", "sources inside the library", "Folder of kernel sources to use instead"),
     setting(
         "PARBAKE_LOADER_LOG",
@@ -126,6 +133,13 @@ pub const SETTINGS: &[Setting] = &[
         "path",
         "$XDG_DATA_HOME/parbake/toolchains",
         "Where `parbake toolchain install` puts compilers; shared by all workspaces",
+    ),
+    setting(
+        "PARBAKE_VERBOSE_COMPILER",
+        "boolean",
+        "off",
+        "`on` lets compilers tell registers, spills and steps, in builds of their own: `parbake show` prints the log, \
+         and so does PARBAKE_LOADER_LOG=info (diagnosis)",
     ),
     setting(
         "PARBAKE_VERSION_BYPASS",
@@ -245,6 +259,8 @@ pub struct Config {
     pub jit: bool,
     /// How many compilers run at once.
     pub jobs: usize,
+    /// Whether the folders of compilations on demand stay.
+    pub keep: bool,
     /// Folder of kernel sources.
     pub kernels: Option<PathBuf>,
     /// Folders whose `*.pbk` are the installed bundles, in look-up order.
@@ -271,6 +287,8 @@ pub struct Config {
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
+    /// Whether compilers tell what they do.
+    pub verbose_compiler: bool,
     /// Versions that are let serve each other for an experiment.
     pub version_bypass: Option<VersionBypass>,
     /// Root of what is written.
@@ -353,6 +371,7 @@ impl Config {
             generated: None,
             jit: true,
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
+            keep: false,
             kernels: None,
             installed: installed(&vars),
             loader_log: "warn".to_owned(),
@@ -366,6 +385,7 @@ impl Config {
             store: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
+            verbose_compiler: false,
             version_bypass: None,
             workspace: cache_home(&vars),
             workspace_shared: false,
@@ -414,6 +434,7 @@ impl Config {
                     .filter(|n| (1..=4096).contains(n))
                     .ok_or_else(|| bad("a number from 1 to 4096"))?;
             }
+            "PARBAKE_KEEP" => self.keep = flag()?,
             "PARBAKE_KERNELS" => self.kernels = Some(path(text)?),
             "PARBAKE_LOADER_LOG" => {
                 let levels = ["error", "warn", "info", "debug", "trace", "off"];
@@ -448,6 +469,7 @@ impl Config {
             "PARBAKE_STORE" => self.store = Some(path(text)?),
             "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
+            "PARBAKE_VERBOSE_COMPILER" => self.verbose_compiler = flag()?,
             "PARBAKE_VERSION_BYPASS" => {
                 self.version_bypass = Some(VersionBypass::parse(text).map_err(|expected| bad(&expected))?);
             }

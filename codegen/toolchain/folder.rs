@@ -1,7 +1,8 @@
 //! The private folder of one child compilation: the unit and its closure under their include names, nothing else.
 
-use super::{ToolchainError, Unit};
-use parbake_model::owner::Owner;
+use super::diagnosis::keeps;
+use super::{CompileManifest, ToolchainError, Unit};
+use parbake_model::owner::{KEPT, Owner};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,49 @@ const ROOM: u64 = 64 << 20;
 /// that can be written. It goes away with the value. Its name tells whose it is: a killed process leaves it behind.
 pub(super) fn fresh(places: &[PathBuf]) -> Result<TempDir, ToolchainError> {
     let Owner { process, host } = Owner::this();
-    let prefix = format!("compile-{process}@{host}-");
+    make(places, &format!("compile-{process}@{host}-"), false)
+}
+
+/// The folder of one compilation.
+pub(super) struct Folder {
+    folder: TempDir,
+    kept: bool,
+}
+
+impl Folder {
+    /// A fresh folder, which stays if the options ask for intermediate files: under a name that tells what was compiled,
+    /// and that no collection takes.
+    pub(super) fn new(places: &[PathBuf], manifest: &CompileManifest) -> Result<Self, ToolchainError> {
+        if !keeps(manifest) {
+            return Ok(Self { folder: fresh(places)?, kept: false });
+        }
+        check_plain(&manifest.unit.name)?;
+        let name = manifest.unit.name.trim_end_matches(".cu");
+        let folder = make(places, &format!("{KEPT}{name}-"), true)?;
+        tracing::info!(folder = %folder.path().display(), "the files of this compilation stay");
+        Ok(Self { folder, kept: true })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What the compiler said, and where the files are if they stay.
+    pub(super) fn log(&self, said: String) -> String {
+        if !self.kept {
+            return said;
+        }
+        let separator = if said.is_empty() { "" } else { "\n" };
+        format!("{said}{separator}kept: {}", self.path().display())
+    }
+}
+
+fn make(places: &[PathBuf], prefix: &str, stays: bool) -> Result<TempDir, ToolchainError> {
     let (mut cramped, mut refused) = (None, None);
     for place in places {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(place);
         let made = made.map_err(io("make the folder", place)).and_then(|()| {
-            let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(place);
+            let made = tempfile::Builder::new().prefix(prefix).disable_cleanup(stays).tempdir_in(place);
             made.map_err(io("make a folder in", place))
         });
         match made {
@@ -59,13 +97,17 @@ pub(super) fn write(folder: &Path, name: &str, text: &[u8]) -> Result<(), Toolch
 
 /// Writes a unit and its closure.
 pub(super) fn write_unit(folder: &Path, unit: &Unit) -> Result<(), ToolchainError> {
-    if unit.name.contains('/') {
-        return Err(ToolchainError::Name { name: unit.name.clone() });
-    }
+    check_plain(&unit.name)?;
     for (name, text) in &unit.closure.headers {
         write(folder, name, text.as_bytes())?;
     }
     write(folder, &unit.name, unit.text.as_bytes())
+}
+
+/// The unit lies in the folder itself.
+fn check_plain(name: &str) -> Result<(), ToolchainError> {
+    check_name(name)?;
+    if name.contains('/') { Err(ToolchainError::Name { name: name.to_owned() }) } else { Ok(()) }
 }
 
 /// Names come from rendered sources: they must not leave the folder, nor look like an option of a compiler.

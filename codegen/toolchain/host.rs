@@ -5,9 +5,9 @@
 //! and kept as an object file; it is small, and a damaged one is built again.
 
 use super::compiler::Compiler;
-use super::folder::{self, io};
+use super::folder::{self, Folder, io};
 use super::nvrtc::check_image;
-use super::process::{self, Outcome};
+use super::process;
 use super::{CompileManifest, Compiled, Kind, Toolchain, ToolchainError, Unit, check_planned_by};
 use parbake_model::digest::{Digest, KeyFields};
 use parbake_model::identity::Profile;
@@ -116,7 +116,7 @@ impl Host {
         command.args(RUNTIME_OPTIONS).args(["-I.", "-c", RUNTIME, "-o", "pb_host.o"]);
         let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
-            return Err(self.failed("host/pb_host.cpp", &outcome));
+            return Err(self.failed("host/pb_host.cpp", outcome.log()));
         }
         let object = folder.path().join("pb_host.o");
         std::fs::read(&object).map_err(io("read", &object))
@@ -140,8 +140,8 @@ impl Host {
         }
     }
 
-    fn failed(&self, unit: &str, outcome: &Outcome) -> ToolchainError {
-        let (toolchain, log) = (self.id.clone(), outcome.log());
+    fn failed(&self, unit: &str, log: String) -> ToolchainError {
+        let toolchain = self.id.clone();
         ToolchainError::Compile { toolchain, unit: unit.to_owned(), target: Target::Host, log }
     }
 }
@@ -205,7 +205,7 @@ impl Toolchain for Host {
         check_planned_by(self, manifest)?;
         let runtime = self.runtime()?;
         let started = Instant::now();
-        let folder = folder::fresh(&self.settings.scratch)?;
+        let folder = Folder::new(&self.settings.scratch, manifest)?;
         for (name, text) in &self.shim {
             folder::write(folder.path(), name, text.as_bytes())?;
         }
@@ -218,12 +218,12 @@ impl Toolchain for Host {
         command.args(arguments(&manifest.unit.name));
         let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
-            return Err(self.failed(&manifest.unit.name, &outcome));
+            return Err(self.failed(&manifest.unit.name, folder.log(outcome.log())));
         }
         let output = folder.path().join("unit.so");
         let bytes = std::fs::read(&output).map_err(io("read", &output))?;
         check_image(&self.id, manifest, &bytes)?;
-        Ok(Compiled { bytes, log: outcome.log(), milliseconds: started.elapsed().as_millis() as u64 })
+        Ok(Compiled { bytes, log: folder.log(outcome.log()), milliseconds: started.elapsed().as_millis() as u64 })
     }
 }
 

@@ -13,6 +13,7 @@
 mod build_id;
 mod compiler;
 pub mod components;
+pub mod diagnosis;
 mod error;
 pub mod find;
 mod folder;
@@ -27,6 +28,7 @@ pub mod process;
 mod testing;
 
 pub use components::Component;
+pub use diagnosis::{Diagnosing, Diagnosis};
 pub use error::ToolchainError;
 pub use find::{NotFound, Search, find_nvcc, find_nvfatbin, find_nvrtc};
 pub use host::{Host, HostSettings};

@@ -9,7 +9,7 @@
 
 use super::build_id::build_id;
 use super::compiler::Compiler;
-use super::folder::{self, io};
+use super::folder::{self, Folder, io};
 use super::nvrtc::{check_image, supports};
 use super::{CompileManifest, Compiled, Kind, Toolchain, ToolchainError, Unit, check_planned_by, process};
 use parbake_model::digest::{Digest, KeyFields};
@@ -157,8 +157,8 @@ impl Toolchain for Nvcc {
     fn compile(&self, manifest: &CompileManifest) -> Result<Compiled, ToolchainError> {
         check_planned_by(self, manifest)?;
         let started = Instant::now();
-        let folder = folder::fresh(std::slice::from_ref(&self.settings.scratch))?;
-        let folder = folder.path();
+        let kept = Folder::new(std::slice::from_ref(&self.settings.scratch), manifest)?;
+        let folder = kept.path();
         folder::write_unit(folder, &manifest.unit)?;
         let mut command = match &self.settings.launcher {
             None => process::compiler(&self.path, folder),
@@ -176,12 +176,12 @@ impl Toolchain for Nvcc {
         let outcome = process::compile(command, self.settings.limit)?;
         if !outcome.status.success() {
             let (toolchain, unit, target) = (self.id.clone(), manifest.unit.name.clone(), manifest.target);
-            return Err(ToolchainError::Compile { toolchain, unit, target, log: outcome.log() });
+            return Err(ToolchainError::Compile { toolchain, unit, target, log: kept.log(outcome.log()) });
         }
         let path = folder.join(output);
         let bytes = std::fs::read(&path).map_err(io("read", &path))?;
         check_image(&self.id, manifest, &bytes)?;
-        Ok(Compiled { bytes, log: outcome.log(), milliseconds: started.elapsed().as_millis() as u64 })
+        Ok(Compiled { bytes, log: kept.log(outcome.log()), milliseconds: started.elapsed().as_millis() as u64 })
     }
 }
 

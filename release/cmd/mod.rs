@@ -2,10 +2,12 @@
 
 pub(crate) mod bench;
 pub(crate) mod build;
+pub(crate) mod cache;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod expand;
+pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod lock;
 pub(crate) mod ops;

@@ -6,6 +6,7 @@ use parbake::driver::{self, NoDevice};
 use parbake::trial::{Outcome, Trial};
 use parbake::{Error, Goal, Library, Place};
 use parbake_model::dtype::DType;
+use parbake_model::identity::Profile;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -35,6 +36,9 @@ pub(crate) struct Args {
     /// A bundle to look in first; may be repeated
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
+    /// `release`, `lineinfo` for a profiler or `debug` for a device debugger [default: PARBAKE_PROFILE]
+    #[arg(long, value_parser = select::profile)]
+    profile: Option<Profile>,
     /// Which random data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -46,7 +50,8 @@ pub(crate) struct Args {
     offset: usize,
 }
 
-pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
+pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
+    config.profile = args.profile.unwrap_or(config.profile);
     let library = Library::open(select::with_bundles(config, &args.bundle)?)?;
     let op = library.op(&args.op)?;
     let def = library.definition(op);

@@ -2,6 +2,8 @@
 
 mod answers;
 mod bundles;
+mod cache;
+mod doctor;
 mod edits;
 mod errors;
 mod help;

@@ -22,7 +22,14 @@ fn every_command_has_help_with_an_example() {
         "bench",
         "toolchain install",
         "toolchain list",
+        "cache list",
+        "cache show",
+        "cache verify",
+        "cache prune",
+        "cache clear",
+        "cache path",
         "doctor",
+        "explain",
         "config",
     ] {
         let first = command.split(' ').next().unwrap();
@@ -57,7 +64,16 @@ fn every_answer_is_one_json_document() {
         (vec!["verify", &cubin], 1, "bundles"),
         (vec!["show", "rmsnorm"], 1, "errors"),
         (vec!["toolchain", "list"], 0, "chosen"),
+        (vec!["cache", "list"], 0, "entries"),
+        (vec!["cache", "verify"], 0, "damaged"),
+        (vec!["cache", "show", "rmsnorm"], 1, "errors"),
+        (vec!["cache", "prune"], 0, "removed"),
+        (vec!["cache", "clear"], 2, "errors"),
+        (vec!["cache", "clear", "--yes"], 0, "removed"),
+        (vec!["cache", "path"], 0, "store"),
         (vec!["config"], 0, "settings"),
+        (vec!["doctor"], 1, "findings"),
+        (vec!["explain", "PB-1512"], 0, "codes"),
         (vec!["ops", "nothing"], 2, "errors"),
     ] {
         let ran = machine.run(&[words.as_slice(), &["--json"]].concat());
@@ -68,38 +84,26 @@ fn every_answer_is_one_json_document() {
 }
 
 #[test]
-fn doctor_finds_what_is_there_and_what_is_not() {
+fn a_code_is_explained() {
     let machine = Machine::new();
-    let bundle = machine.good_bundle();
-    let machine = machine.set("PARBAKE_BUNDLES", &bundle).set("PARBAKE_JITS", "1");
-    let ran = machine.say("doctor --json").ok();
-    let json = ran.json();
-    let level = |area: &str| {
-        let all = json["findings"].as_array().unwrap();
-        let found = all.iter().find(|f| f["area"] == area).unwrap_or_else(|| panic!("no {area} in {json}"));
-        found["level"].as_str().unwrap().to_owned()
-    };
-    assert_eq!([level("kernels"), level("bundle"), level("workspace")], ["ok", "ok", "ok"]);
-    assert_eq!(level("toolchains"), "warn");
-    assert_eq!((&json["works"]["gpu"], &json["works"]["host"]), (&false.into(), &true.into()));
-    let text = machine.say("doctor").ok().stdout;
-    assert!(text.contains("PARBAKE_JITS") && text.contains("PARBAKE_JIT"), "{text}");
-    assert!(!machine.workspace().exists());
-
-    // A bundle that is asked for and cannot be used refuses every call; only a bake can do without.
-    std::fs::write(&bundle, "text").unwrap();
-    let ran = machine.say("doctor --json");
-    let works = &ran.json()["works"];
-    assert_eq!(works["host"], false, "{ran:?}");
-    assert_eq!(ran.status, if works["build"] == true { 0 } else { 3 }, "{ran:?}");
-}
-
-#[test]
-fn doctor_ends_with_status_three_if_nothing_works() {
-    let machine = Machine::new().set("PARBAKE_KERNELS", "/nonexistent/kernels");
-    let ran = machine.say("doctor --json");
-    assert_eq!(ran.status, 3, "{ran:?}");
-    assert!(ran.stderr.contains("PB-3130") && ran.json()["works"]["build"] == false, "{ran:?}");
+    for words in ["explain PB-1512", "explain 1512", "explain pb-1512"] {
+        let text = machine.say(words).ok().stdout;
+        assert!(text.starts_with("PB-1512: A compiler's output") && text.contains("help:\n  "), "{text}");
+        assert!(text.lines().all(|l| l.chars().count() <= 120), "{text}");
+    }
+    let all = machine.say("explain").ok().stdout;
+    for c in parbake::model::codes::all() {
+        assert!(all.contains(c.code) && all.contains(c.title), "{}", c.code);
+    }
+    let json = machine.say("explain PB-2002 PB-1001 --json").ok().json();
+    assert_eq!((&json["codes"][0]["code"], &json["codes"][1]["area"]), (&"PB-2002".into(), &"Settings".into()));
+    let ran = machine.say("explain PB-1001 PB-1513x nothing");
+    assert_eq!(ran.status, 2, "{ran:?}");
+    assert!(ran.stdout.contains("PB-1001") && ran.stderr.contains("`PB-1513x`"), "{ran:?}");
+    assert!(machine.say("explain PB-1599").stderr.contains("did you mean `PB-15"));
+    // Each error says where to read more.
+    let ran = machine.say("ops nothing");
+    assert!(ran.stderr.trim_end().ends_with("more: parbake explain PB-1107"), "{ran:?}");
 }
 
 #[test]

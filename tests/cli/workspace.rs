@@ -9,7 +9,7 @@ use parbake::store::Store;
 use parbake_codegen::toolchain::{CompileManifest, Unit};
 
 /// Publishes an entry as a compiler would have left it.
-fn publish(machine: &Machine, dtype: &str, target: &str) -> String {
+pub(crate) fn publish(machine: &Machine, dtype: &str, target: &str) -> String {
     let target: Target = target.parse().unwrap();
     let (spec, source_key) = machine.spec(&[("dtype", dtype)], target);
     let host = target == Target::Host;
@@ -84,6 +84,63 @@ fn show_puts_source_command_and_image_together() {
     let text = std::fs::read_to_string(&header).unwrap();
     std::fs::write(&header, text + "// edited\n").unwrap();
     assert!(machine.say(&format!("show {uri}")).ok().stdout.contains("stale"));
+}
+
+#[test]
+fn show_finds_images_of_bundles_and_says_what_is_missing() {
+    let machine = Machine::new();
+    let bundle = machine.good_bundle();
+    let broken = machine.write("broken.pbk", "text");
+    let (spec, _) = machine.spec(&[("dtype", "f32")], "90a".parse().unwrap());
+    let machine = machine.set("PARBAKE_BUNDLES", &format!("{bundle}:{broken}"));
+    let uri = &spec.uri;
+    for words in [format!("show {uri}"), "show rmsnorm dtype=f32".to_owned(), "show norm/rmsnorm".to_owned()] {
+        let text = machine.say(&words).ok().stdout;
+        for part in [
+            uri,
+            "rmsnorm dtype=f32",
+            "generated sources: not in this workspace",
+            "(rendered now)",
+            "image for sm_90a in a bundle",
+            "image for host in a bundle",
+            "command, log and source: a bundle does not hold them",
+            "compiled for",
+            &format!("not looked at: bundle {broken}"),
+        ] {
+            assert!(text.contains(part), "{words}: no {part:?} in {text}");
+        }
+    }
+    // Beside it, what the store has.
+    publish(&machine, "f32", "90a");
+    let json = machine.say(&format!("show {uri} --json")).ok().json();
+    let state = json["states"].as_object().unwrap().values().next().unwrap();
+    let images = state["images"].as_array().unwrap();
+    assert_eq!(images.iter().filter(|i| i["from_bundle"] == true).count(), 2, "{json}");
+    assert_eq!((images.len(), &state["unit"]["from"]), (3, &"as it was compiled".into()), "{json}");
+    // An image for a bundle alone is found if the bundle is named.
+    let empty = Machine::new();
+    assert_eq!(empty.say(&format!("show {uri}")).status, 1);
+    assert!(empty.run(&["show", uri, "--bundle", &bundle]).ok().stdout.contains("in a bundle"));
+    for (words, says) in [("show rmsnorm dtype=f64", "f16, bf16, f32"), ("show rmsnrm dtype=f32", "did you mean")] {
+        let ran = machine.say(words);
+        assert!(ran.status == 2 && ran.stderr.contains(says), "{words}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_lost_manifest_is_said_to_be_missing() {
+    let machine = Machine::with_own_kernels();
+    let uri = publish(&machine, "f32", "90a");
+    let (_, key) = machine.spec(&[("dtype", "f32")], "90a".parse().unwrap());
+    let place = machine.workspace().join(format!("store/v1/{key}/sm_90a"));
+    let folder = std::fs::read_dir(place).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(folder.join("build.json")).unwrap();
+    // Of sources that are gone, nothing can be rendered.
+    let header = machine.path("kernels/norm/rmsnorm/rmsnorm.cuh");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text + "// edited\n").unwrap();
+    let text = machine.say(&format!("show {uri}")).ok().stdout;
+    assert!(text.contains("build.json cannot be read") && text.contains("rendered source: missing"), "{text}");
 }
 
 #[test]

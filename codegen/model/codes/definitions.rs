@@ -1,0 +1,133 @@
+//! Codes about settings, op definitions, specs and bakes.
+
+use super::{Code, row};
+
+pub(super) const SETTINGS: &[Code] = &[row(
+    "PB-1001",
+    "A setting holds a value that it does not accept",
+    "An environment variable of the table of settings has a value of the wrong form: a path that is not absolute or not UTF-8, an unknown word, a number out of range. Nothing was done.",
+    "Set it to what the error expects, or unset it. `parbake config` shows every setting; docs/reference/settings.md says what each accepts.",
+)];
+
+pub(super) const DEFINITIONS: &[Code] = &[
+    row(
+        "PB-1101",
+        "An op definition is wrong",
+        "An `op.toml` has a field that is unknown, missing, of the wrong type, or in contradiction to another one. Every complaint is listed with line and column.",
+        "Correct the lines that are named. docs/add-a-kernel.md shows a whole definition.",
+    ),
+    row(
+        "PB-1102",
+        "The kernel folder cannot be listed",
+        "The folder that PARBAKE_KERNELS names, or one below it, is missing or may not be read.",
+        "Let PARBAKE_KERNELS name the folder `kernels` of a checkout, or unset it to use the sources inside the library.",
+    ),
+    row(
+        "PB-1103",
+        "Two ops have the same name",
+        "Names of ops are unique over all families, because URIs and exported functions carry them without the family.",
+        "Rename one of the two folders, and its op.",
+    ),
+    row(
+        "PB-1104",
+        "A kernel source cannot be read",
+        "A template or header of an op is missing, may not be read, or includes a file that the kernel tree does not have.",
+        "See the cause that is named. Includes are literal and relative to `kernels/include` or `kernels`.",
+    ),
+    row(
+        "PB-1105",
+        "A template cannot be rendered",
+        "The template engine refused an op's `.cu.tera`: a syntax error, or a name that the context does not have.",
+        "Correct the line that is named. The context holds the op's axes, tactics and options, and never the target.",
+    ),
+    row(
+        "PB-1106",
+        "No layout is known of a parameter struct",
+        "The generated manifest does not have the struct that the op's `params.h` declares, so the rendered unit could not assert its offsets.",
+        "Run the generator: cargo run -p parbake-codegen --features bindings -- --write, and build again.",
+    ),
+    row(
+        "PB-1107",
+        "There is no such op",
+        "No op of this library has that name. The error lists those there are, and the nearest one.",
+        "`parbake ops` lists all ops. Names are `op` or `family/op`.",
+    ),
+    row(
+        "PB-1108",
+        "An op has no such axis, tactic, symbol or value",
+        "A name or value that was given is not declared by the op, or an axis was left without a value.",
+        "`parbake ops OP` shows axes, tactics, shape symbols and scalars with their values.",
+    ),
+    row(
+        "PB-1109",
+        "A combination does not exist",
+        "The op excludes this combination of values, or the target lacks something that it needs. The reason is part of the definition. Nothing is compiled for another architecture instead.",
+        "Choose a combination that exists: `parbake expand --arch TARGET --op OP --all` lists them, and the reasons for the rest.",
+    ),
+    row(
+        "PB-1110",
+        "There are no kernel sources to compile from",
+        "The library was built without embedded sources, and no kernel folder is set. Bundles and a warm store are still served.",
+        "Set PARBAKE_KERNELS to a folder of kernel sources, or use a build with the feature `embed-sources`.",
+    ),
+    row(
+        "PB-1111",
+        "A pattern matches no op",
+        "The text given to `--op` matches neither the name nor the `family/name` of any op.",
+        "Quote patterns, as in `--op 'norm/*'`. `parbake ops` lists the names.",
+    ),
+    row(
+        "PB-1112",
+        "No op supports any of the targets",
+        "The ops that were chosen exist for none of the architectures asked for, so there is nothing to build. The reasons are listed.",
+        "Add a target that the ops support, or other ops: `parbake ops OP` says from which architecture on it runs.",
+    ),
+    row(
+        "PB-1113",
+        "Images do not run on the fleet's oldest driver",
+        "`--min-driver` states a driver that refuses images of the toolkit that would compile them. Nothing was compiled.",
+        "Take an older toolkit with `--toolkit`, or state a newer driver.",
+    ),
+    row(
+        "PB-1114",
+        "A build with the feature `aot` has no targets",
+        "The feature bakes kernels for an explicit list of architectures, and none was given.",
+        "Set PARBAKE_AOT_ARCHS, as in `PARBAKE_AOT_ARCHS=80,90a cargo build --features aot`.",
+    ),
+    row(
+        "PB-1115",
+        "`host` cannot be embedded",
+        "The feature `aot` puts images for GPUs into the library; the host target is not among them.",
+        "Leave `host` out of PARBAKE_AOT_ARCHS; `parbake build --arch host` makes a bundle of it.",
+    ),
+    row(
+        "PB-1116",
+        "A bake has no targets",
+        "Neither `--arch` nor PARBAKE_ARCHS names an architecture, and this machine has no GPU. Bakes never guess.",
+        "Name the fleet's architectures, as in `--arch 80,90a`.",
+    ),
+    row(
+        "PB-1117",
+        "An output file cannot be written",
+        "The file or folder that a command was to write to cannot be created, or is a folder. This is found out before anything is compiled.",
+        "Name a file in a folder that you may write to, with `-o`.",
+    ),
+    row(
+        "PB-1118",
+        "No op has that axis value",
+        "`--only` names an axis or a value that none of the chosen ops declares.",
+        "`parbake ops OP` shows axes and values.",
+    ),
+    row(
+        "PB-1119",
+        "PTX is not packed",
+        "A target of the form `compute_…` was asked for. Bundles hold machine code only.",
+        "Name `sm_` targets.",
+    ),
+    row(
+        "PB-1120",
+        "A launcher belongs to other sources",
+        "The op's definition, parameters, launcher or reference in the kernel folder are not those that this program was built with. A launcher never fills the struct of another kernel, so the op can be baked, and not called.",
+        "Build the program again; in a checkout run the generator first: cargo run -p parbake-codegen --features bindings -- --write, then cargo build.",
+    ),
+];

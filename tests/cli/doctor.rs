@@ -1,0 +1,105 @@
+//! `parbake doctor`: what it finds, how bad that is, and what mends it.
+
+use crate::machine::Machine;
+use crate::workspace::publish;
+use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
+
+/// Findings of a section.
+fn of<'a>(json: &'a Value, section: &str) -> Vec<&'a Value> {
+    json["findings"].as_array().unwrap().iter().filter(|f| f["section"] == section).collect()
+}
+
+fn worst<'a>(json: &'a Value, section: &str) -> &'a str {
+    let order = ["problem", "warning", "note", "ok"];
+    let found: Vec<&str> = of(json, section).iter().map(|f| f["severity"].as_str().unwrap()).collect();
+    order.into_iter().find(|s| found.contains(s)).unwrap_or_else(|| panic!("no {section} in {json}"))
+}
+
+#[test]
+fn doctor_finds_what_is_there_and_what_is_not() {
+    let machine = Machine::new();
+    let bundle = machine.good_bundle();
+    let machine = machine.set("PARBAKE_BUNDLES", &bundle).set("PARBAKE_JITS", "1");
+    let json = machine.say("doctor --json").ok().json();
+    for (section, severity) in [("kernels", "ok"), ("bundle", "ok"), ("store", "ok"), ("setting", "warning")] {
+        assert_eq!(worst(&json, section), severity, "{section}");
+    }
+    assert_ne!(worst(&json, "workspace"), "problem");
+    // Nothing is installed there.
+    assert!(of(&json, "toolchain").iter().any(|f| f["severity"] == "note"), "{json}");
+    assert_eq!((&json["works"]["gpu"], &json["works"]["host"]), (&false.into(), &true.into()));
+    assert_eq!((&json["problems"], &of(&json, "bundle")[0]["facts"]["specs"]), (&0.into(), &1.into()));
+    for finding in json["findings"].as_array().unwrap() {
+        assert_eq!(finding["severity"] == "ok", finding["fix"].is_null(), "{finding}");
+    }
+    let text = machine.say("doctor").ok().stdout;
+    assert!(text.contains("PARBAKE_JITS") && text.contains("nearest one is PARBAKE_JIT"), "{text}");
+    assert!(text.contains("fix: parbake toolchain install 12.9"), "{text}");
+    assert!(!machine.workspace().exists());
+}
+
+#[test]
+fn a_bundle_that_cannot_be_used_is_a_problem_and_a_stale_one_a_warning() {
+    let machine = Machine::with_own_kernels();
+    let bundle = machine.good_bundle();
+    let machine = machine.set("PARBAKE_BUNDLES", &bundle);
+    let header = machine.path("kernels/norm/rmsnorm/rmsnorm.cuh");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text + "// edited\n").unwrap();
+    let json = machine.say("doctor --json").ok().json();
+    let found = of(&json, "bundle")[0];
+    assert_eq!((&found["severity"], &found["facts"]["stale"]), (&"warning".into(), &1.into()), "{found}");
+    assert!(found["fix"].as_str().unwrap().contains("parbake build"), "{found}");
+
+    let other = machine.bundle("other.pbk", "7.0.0");
+    for (path, says) in [(other, "PB-1390"), (machine.write("text.pbk", "text"), "PB-1302")] {
+        let machine = Machine::new().set("PARBAKE_BUNDLES", &path);
+        let ran = machine.say("doctor --json");
+        assert_eq!(ran.status, 1, "{ran:?}");
+        let json = ran.json();
+        assert!(of(&json, "bundle")[0]["what"].as_str().unwrap().contains(says), "{json}");
+        // It refuses every call; only a bake can do without.
+        assert_eq!(json["works"]["host"], false);
+        assert!(ran.stderr.contains("PB-3130"), "{ran:?}");
+    }
+}
+
+#[test]
+fn folders_that_others_may_write_are_problems() {
+    let machine = Machine::new();
+    for (folder, section) in [(machine.workspace(), "workspace"), (machine.path("toolchains"), "toolchain")] {
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let ran = machine.say("doctor --json");
+        assert_eq!((ran.status, worst(&ran.json(), section)), (1, "problem"), "{ran:?}");
+        assert!(ran.stdout.contains(&format!("chmod go-w {}", folder.display())), "{ran:?}");
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_ne!(worst(&machine.say("doctor --json").ok().json(), section), "problem");
+    }
+}
+
+#[test]
+fn only_a_deep_look_finds_damage() {
+    let machine = Machine::new();
+    publish(&machine, "f32", "host");
+    let (_, key) = machine.spec(&[("dtype", "f32")], "host".parse().unwrap());
+    let place = machine.workspace().join(format!("store/v1/{key}/host"));
+    let folder = std::fs::read_dir(place).unwrap().next().unwrap().unwrap().path();
+    let json = machine.say("doctor --deep --json").ok().json();
+    assert_eq!(of(&json, "store")[0]["facts"]["damaged"], 0, "{json}");
+    std::fs::write(folder.join("kernel.so"), "cut").unwrap();
+    assert_eq!(worst(&machine.say("doctor --json").ok().json(), "store"), "ok");
+    let ran = machine.say("doctor --deep --json");
+    assert_eq!((ran.status, worst(&ran.json(), "store")), (1, "problem"), "{ran:?}");
+    assert!(ran.stdout.contains("parbake cache prune --damaged"), "{ran:?}");
+}
+
+#[test]
+fn a_machine_where_nothing_works_has_a_problem() {
+    let machine = Machine::new().set("PARBAKE_KERNELS", "/nonexistent/kernels");
+    let ran = machine.say("doctor --json");
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert_eq!((worst(&ran.json(), "kernels"), worst(&ran.json(), "summary")), ("problem", "problem"));
+    assert!(ran.stderr.contains("PB-3130") && ran.json()["works"]["build"] == false, "{ran:?}");
+}
