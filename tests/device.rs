@@ -3,6 +3,8 @@
 //! Every test here asks for a GPU and is skipped without one; `tests/gpu/load.py` runs this program where there is one.
 //! The same rules are tested under a fake driver in `tests/driver.rs`.
 
+#![allow(clippy::print_stdout, reason = "skips are printed")]
+
 use parbake::decision::Origin;
 use parbake::memory::{self, Memory};
 use parbake::model::dtype::DType;

@@ -1,6 +1,8 @@
 //! What the library does with a driver: which image it hands over, in which context, and what it says when the driver
 //! is old, broken or not there. Every test runs under the fake driver, in a process of its own.
 
+#![allow(clippy::print_stdout, reason = "skips are printed")]
+
 #[path = "driver/capture.rs"]
 mod capture;
 mod common;

@@ -334,6 +334,9 @@ def toolkits(tmp, driver):
 
 
 def own_process():
+    if A.fake:
+        skip("a GPU for tests in one process")
+        return
     if not A.tests:
         skip("the program of `cargo test -p parbake --test device --no-run` (--tests)")
         return
