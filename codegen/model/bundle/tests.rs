@@ -347,7 +347,7 @@ fn an_image_of_another_architecture_than_the_index_claims_is_found() {
         // Every hash is right, and details and index agree: only the code itself tells.
         let errors = verified(&forged).unwrap_err();
         assert_eq!(errors.len(), 1, "{errors:?}");
-        let got = |source: &FatbinError| matches!(source, FatbinError::Target { .. } | FatbinError::Contents { .. });
+        let got = |source: &FatbinError| matches!(source, FatbinError::Label { .. } | FatbinError::Contents { .. });
         assert!(matches!(&errors[0], BundleError::Contents { source, .. } if got(source)), "{errors:?}");
     }
 }
