@@ -128,6 +128,26 @@ fn show_finds_images_of_bundles_and_says_what_is_missing() {
 }
 
 #[test]
+fn a_profile_is_another_build_and_shown_apart() {
+    let machine = Machine::new();
+    let uri = publish(&machine, "f32", "90a");
+    let key = |words: &str| {
+        let json = machine.say(format!("why rmsnorm dtype=f32 --target host --json {words}").trim_end()).ok().json();
+        json["identities"]["build_key"]["digest"].as_str().unwrap().to_owned()
+    };
+    let keys = ["", "--profile lineinfo", "--profile debug"].map(key);
+    assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2], "{keys:?}");
+    assert_eq!(key("--profile release"), keys[0]);
+    let set = Machine::new().set("PARBAKE_PROFILE", "debug");
+    let text = set.say("why rmsnorm dtype=f32 --target host").ok().stdout;
+    assert!(text.contains("PARBAKE_PROFILE is debug"), "{text}");
+    assert!(machine.say(&format!("show {uri} --profile release")).ok().stdout.contains("image for sm_90a"));
+    assert!(machine.say(&format!("show {uri} --profile debug")).ok().stdout.contains("image: missing"));
+    let ran = machine.say("run rmsnorm dtype=f32 --profile fast");
+    assert!(ran.status == 2 && ran.stderr.contains("release, lineinfo or debug"), "{ran:?}");
+}
+
+#[test]
 fn a_lost_manifest_is_said_to_be_missing() {
     let machine = Machine::with_own_kernels();
     let uri = publish(&machine, "f32", "90a");
