@@ -70,7 +70,10 @@ impl Library {
                 true
             }
             Err(report) => {
-                decision.note("jit", Some(goal.target()), format!("no toolchain: {}", report.what));
+                let searched: Vec<&str> = report.details.iter().map(|(_, text)| text.as_str()).collect();
+                let searched =
+                    if searched.is_empty() { String::new() } else { format!("; searched {}", searched.join("; ")) };
+                decision.note("jit", Some(goal.target()), format!("no toolchain: {}{searched}", report.what));
                 false
             }
         }

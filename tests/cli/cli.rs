@@ -5,5 +5,6 @@ mod bundles;
 mod edits;
 mod errors;
 mod help;
+mod isolation;
 mod machine;
 mod workspace;
