@@ -116,7 +116,8 @@ fn each_toolchain_builds_an_entry_of_its_own_and_finds_it_again() {
     let mut keys = BTreeSet::new();
     for round in [Origin::Jit, Origin::Store] {
         for toolchain in &found {
-            let (artifact, origin) = library.obtain(op, &spec, target, &**toolchain).unwrap();
+            let (artifact, origin) =
+                library.obtain(op, &spec, target, &**toolchain, parbake::model::identity::Profile::Release).unwrap();
             assert_eq!((origin, artifact.metadata.toolchain.as_str()), (round, toolchain.id()));
             keys.insert(artifact.metadata.build_key);
         }
@@ -318,7 +319,7 @@ fn a_text_counts_together_with_the_name_under_which_it_is_included() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        OpSources::read(&KernelTree::Folder(folder.path().to_owned()), &op).unwrap().digest
+        OpSources::read(&KernelTree::folder(folder.path().to_owned()), &op).unwrap().digest
     };
     let both = "#include \"a.cuh\"\n#include \"b.cuh\"\n";
     let plain = digest(both, &[("a.cuh", "1"), ("b.cuh", "2")]);
