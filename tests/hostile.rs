@@ -52,7 +52,7 @@ fn second_process() {
     let library = world.library();
     let op = library.op("rmsnorm").unwrap();
     let spec = library.spec(op, &[("dtype".to_owned(), "f32".to_owned())], target).unwrap();
-    let manifest = library.plan(op, &spec, target, &*toolchain).unwrap();
+    let manifest = library.plan(op, &spec, target, &*toolchain, parbake::model::identity::Profile::Release).unwrap();
     match toolchain.compile(&manifest) {
         Ok(compiled) => println!("{ANSWER}{} by {}", Digest::of(&compiled.bytes), toolchain.id()),
         Err(error) => println!("{ANSWER}{}", error.report().to_string().replace('\n', " | ")),
