@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use toml::de::{DeTable, DeValue};
 
+/// The longest URI: it is part of file names, which end at 255 bytes.
+const MAX_URI: usize = 160;
+
 /// The most dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
@@ -110,6 +113,19 @@ fn is_name(text: &str) -> bool {
         && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
 }
 
+/// What may stand before a value in a URI, which becomes a file's and a symbol's name.
+fn is_prefix(text: &str) -> bool {
+    text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+}
+
+/// The length of the longest URI of an op.
+fn longest_uri(op: &Op) -> usize {
+    let axes = op.axes.iter().map(|a| (&a.prefix, a.values.iter().map(|v| v.value.len()).max()));
+    let tactics = op.tactics.iter().map(|t| (&t.prefix, t.values.iter().map(|v| v.to_string().len()).max()));
+    let parts = axes.chain(tactics).map(|(prefix, longest)| 1 + prefix.len() + longest.unwrap_or(0));
+    op.name.len() + parts.sum::<usize>() + 1 + 12
+}
+
 fn check(op: &Op, file: &str, wrong: &mut dyn FnMut(&[&str], String)) {
     let (folder_family, folder_name) =
         file.strip_suffix("/op.toml").and_then(|f| f.rsplit_once('/')).unwrap_or(("", ""));
@@ -118,6 +134,12 @@ fn check(op: &Op, file: &str, wrong: &mut dyn FnMut(&[&str], String)) {
     }
     if op.family != folder_family || !is_name(&op.family) {
         wrong(&["family"], format!("`family` is `{}`, but the folder above is `{folder_family}`", op.family));
+    }
+    if !is_name(&op.params) {
+        wrong(&["params"], format!("`{}` is not the name of a struct: lower-case letters, digits and `_`", op.params));
+    }
+    if longest_uri(op) > MAX_URI {
+        wrong(&["name"], format!("URIs of {} characters; at most {MAX_URI}", longest_uri(op)));
     }
     if op.summary.trim().is_empty() {
         wrong(&["summary"], "`summary` is empty".into());
@@ -142,6 +164,12 @@ fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
     for (i, axis) in op.axes.iter().enumerate() {
         let i = i.to_string();
         unique("axis", &i, &axis.name, wrong);
+        if !is_prefix(&axis.prefix) {
+            wrong(
+                &["axis", &i, "prefix"],
+                format!("`{}` cannot be part of a URI: letters, digits and `_`", axis.prefix),
+            );
+        }
         let distinct: BTreeSet<_> = axis.values.iter().map(|v| &v.value).collect();
         if axis.values.is_empty() || distinct.len() != axis.values.len() {
             wrong(&["axis", &i, "values"], format!("axis `{}` needs at least one value, each once", axis.name));
@@ -158,6 +186,12 @@ fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
     for (i, tactic) in op.tactics.iter().enumerate() {
         let i = i.to_string();
         unique("tactic", &i, &tactic.name, wrong);
+        if !is_prefix(&tactic.prefix) {
+            wrong(
+                &["tactic", &i, "prefix"],
+                format!("`{}` cannot be part of a URI: letters, digits and `_`", tactic.prefix),
+            );
+        }
         let distinct: BTreeSet<_> = tactic.values.iter().collect();
         if tactic.values.is_empty() || distinct.len() != tactic.values.len() {
             wrong(&["tactic", &i, "values"], format!("tactic `{}` needs at least one value, each once", tactic.name));
@@ -289,8 +323,10 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         if !names.insert(&scalar.name) || !is_name(&scalar.name) {
             wrong(&["scalar", &i, "name"], format!("`{}` is declared twice, or is no name", scalar.name));
         }
+        // TOML has `nan` and `inf`, the generated manifest has not; and nothing lies between bounds that are NaN.
         let inside = |v: f64| v >= scalar.min && v <= scalar.max;
-        if scalar.min > scalar.max || scalar.default.is_some_and(|d| !inside(d)) {
+        let range = scalar.min.is_finite() && scalar.max.is_finite() && scalar.min <= scalar.max;
+        if !range || scalar.default.is_some_and(|d| !inside(d)) {
             wrong(&["scalar", &i, "min"], format!("`{}` ranges from {} to {}", scalar.name, scalar.min, scalar.max));
         }
     }
@@ -299,8 +335,17 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         if !peers.insert(&peer.name) || peer.name.trim().is_empty() {
             wrong(&["peers", &i.to_string(), "name"], format!("`{}` is listed twice, or is no name", peer.name));
         }
-        for name in peer.fixed.keys().filter(|n| op.scalars.iter().all(|s| &s.name != *n)) {
-            wrong(&["peers", &i.to_string()], format!("there is no scalar `{name}`"));
+        for (name, value) in &peer.fixed {
+            if op.scalars.iter().all(|s| &s.name != name) {
+                wrong(&["peers", &i.to_string()], format!("there is no scalar `{name}`"));
+            } else if !value.is_finite() {
+                wrong(&["peers", &i.to_string()], format!("`{name}` is fixed to {value}"));
+            }
+        }
+    }
+    for (dtype, tolerance) in &op.tolerance {
+        if !tolerance.is_finite() {
+            wrong(&["tolerance", dtype.name()], format!("the tolerance of `{dtype}` must be finite and not negative"));
         }
     }
     for axis in op.tensors.iter().filter(|t| t.role != Role::In).filter_map(|t| t.axis.as_ref()) {
@@ -437,6 +482,16 @@ n = 16
             ),
             ("{ factor = 1.0 }", "{ facto = 1.0 }", "8:1: there is no scalar `facto`"),
             (
+                "params = \"pb_scale_params\"",
+                "params = \"a b\"",
+                "4:1: `a b` is not the name of a struct: lower-case letters, digits and `_`",
+            ),
+            (
+                "values = [128, 256]",
+                "prefix = \"../b\"\nvalues = [128, 256]",
+                "20:1: `../b` cannot be part of a URI: letters, digits and `_`",
+            ),
+            (
                 "name = \"block\"",
                 "name = \"dtype\"",
                 "18:1: `dtype` is declared twice\n23:27: there is no axis or tactic `block`\n28:1: no value for tactic `dtype`\n28:12: there is no tactic `block`",
@@ -483,10 +538,19 @@ n = 16
                 "8:1: there is no scalar `factor`\n53:1: `x` is declared twice, or is no name",
             ),
             ("f16 = { ulp = 1.0 }\n", "", "58:2: no tolerance for output type `f16`"),
+            ("max = 2.0", "max = inf", "55:1: `factor` ranges from 0 to inf"),
+            (
+                "f16 = { ulp = 1.0 }",
+                "f16 = { ulp = nan }",
+                "59:1: the tolerance of `f16` must be finite and not negative",
+            ),
+            ("{ factor = 1.0 }", "{ factor = nan }", "8:1: `factor` is fixed to NaN"),
             ("constants = { n = \"n\" }", "constants = { m = \"n\" }", "65:15: there is no `[[dim]]` named `m`"),
             ("n = 16\n", "n = 101\n", "68:1: `n` is out of its range"),
             ("n = 16\n", "", "67:1: the example gives no `n`"),
         ];
+        let long = complaints("demo/scale/op.toml", &GOOD.replace("\"f16\"", &format!("\"{}\"", "f".repeat(150))));
+        assert!(long.contains("1:1: URIs of 173 characters; at most 160"), "{long}");
         let mut findings = String::new();
         for (from, to, expected) in table {
             let got = altered(from, to);

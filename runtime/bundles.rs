@@ -175,8 +175,7 @@ fn choose<'a>(
     bypass: Option<&VersionBypass>,
     decision: &mut Decision,
 ) -> Option<(&'a OpenBundle, &'a Entry)> {
-    let entries = |candidates: &Candidates<'a>| candidates.as_ref().map(Vec::clone).unwrap_or_default();
-    let pairs = all.iter().flat_map(|(b, c)| entries(c).into_iter().map(move |e| (e.judged(), (*b, e))));
+    let pairs = all.iter().flat_map(|(b, c)| c.iter().flatten().map(move |e| (e.judged(), (*b, *e))));
     let (best, trace) = goal.select(pairs);
     let mut trace = trace.into_iter();
     for (bundle, candidates) in all {

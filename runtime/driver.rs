@@ -14,6 +14,7 @@ use cudarc::driver::sys;
 use once_cell::sync::Lazy;
 use parbake_model::Toolkit;
 use parbake_model::target::Arch;
+use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 pub(crate) type Handle = *mut c_void;
@@ -109,6 +110,7 @@ table! {
 
 /// The driver installs the first name. A toolkit's stub has the second, and so has a driver's link for compilers.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
+const NO_DEVICE: c_int = 100;
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 
@@ -191,7 +193,8 @@ fn probe() -> Driver {
     for name in NAMES {
         // SAFETY: the driver's own library; its initialisers are what every CUDA program runs.
         match unsafe { libloading::Library::new(name) } {
-            Err(e) => searched.push(e.to_string()),
+            // The loader's own words, which begin with the name, are the source of what the crate says.
+            Err(e) => searched.push(e.source().map_or_else(|| format!("{name}: {e}"), ToString::to_string)),
             Ok(library) => {
                 let table = Table::load(&library);
                 // Never unloaded: the table points into it, and the driver does not survive it.
@@ -209,7 +212,10 @@ fn probe() -> Driver {
 fn list(table: Table) -> Result<Ready, NoDevice> {
     current::forks::watch();
     let (mut version, mut count) = (0, 0);
-    let start = |call, code| table.check(call, code).map_err(NoDevice::Start);
+    let start = |call, code| match table.check(call, code) {
+        Err(e) if e.code == NO_DEVICE => Err(NoDevice::None),
+        result => result.map_err(NoDevice::Start),
+    };
     // SAFETY: plain out-parameters of the documented types.
     unsafe {
         start("cuInit", (table.init)(0))?;

@@ -12,6 +12,7 @@ use crate::lookup::Candidate;
 use crate::store::Artifact;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::{Digest, Target, cubin, fatbin, verdict};
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -96,7 +97,7 @@ impl Library {
                 })?,
                 Place::Cuda(ordinal) => {
                     let unlike = |why| Error::Image { uri: spec.uri.clone(), target, origin, why };
-                    checked_image(&image, origin, target, &spec.entry()).map_err(unlike)?;
+                    checked_image(&image, origin, judged, &spec.entry()).map_err(unlike)?;
                     let (ready, device) = driver::device(ordinal)?;
                     Code::load_cuda(ready, ordinal, &image, &spec.entry()).map_err(|source| {
                         if !source.rejects_image() {
@@ -218,16 +219,27 @@ pub(crate) fn registry_key(op: OpId, index: SpecIndex, place: Place) -> u64 {
     u64::from(op.0) << 48 | u64::from(place) << 32 | u64::from(index.0)
 }
 
-/// What the driver is handed is exactly one complete image for that target with that kernel: the driver itself reports
-/// success for a foreign or torn one.
-fn checked_image(image: &[u8], origin: Origin, target: Target, entry: &str) -> Result<(), String> {
-    if origin == Origin::Bundle {
-        return fatbin::check_single(image, target, entry).map(drop).map_err(|e| e.to_string());
-    }
-    let facts = cubin::read(image).map_err(|e| e.to_string())?;
+/// What the driver is handed is exactly one complete image for that target, by that toolkit, with that kernel: the driver
+/// itself reports success for a foreign or torn one.
+fn checked_image(image: &[u8], origin: Origin, judged: verdict::Image, entry: &str) -> Result<(), String> {
+    let target = judged.target;
+    let facts = if origin == Origin::Bundle {
+        fatbin::check_single(image, target, entry).map_err(|e| match e.source() {
+            Some(source) => format!("{e}: {source}"),
+            None => e.to_string(),
+        })?
+    } else {
+        cubin::read(image).map_err(|e| e.to_string())?
+    };
     let same = facts.target.arch() == target.arch() && (!facts.suffix_known || facts.target == target);
     if !same || !facts.kernels.iter().any(|k| k == entry) {
         return Err(format!("it is code for {} with the kernels {:?}", facts.target, facts.kernels));
     }
-    Ok(())
+    // The verdict on the driver rests on the toolkit that the label states.
+    match facts.toolkit {
+        Some(toolkit) if toolkit != judged.toolkit => {
+            Err(format!("it was compiled by CUDA {toolkit}, not by {}", judged.toolkit))
+        }
+        _ => Ok(()),
+    }
 }

@@ -30,19 +30,13 @@ impl BuildLock {
         let start = Instant::now();
         let mut said = None;
         loop {
-            let opened = fault::retried(|| open(workspace, &path)).and_then(|file| match file.try_lock() {
-                Ok(()) => Ok((file, true)),
-                Err(TryLockError::WouldBlock) => Ok((file, false)),
-                Err(TryLockError::Error(error)) => Err(error),
-            });
-            match opened {
-                // Old lock files are collected: a lock on one that has gone meanwhile excludes nobody.
-                Ok((file, true)) if is_still(&file, &path) => {
+            match fault::retried(|| open(workspace, &path)).and_then(|file| attempt(file, &path)) {
+                Ok(Attempt::Taken(file)) => {
                     sign(&file, what);
                     return Self { _file: Some(file) };
                 }
-                Ok((_, true)) => continue,
-                Ok((file, false)) => {
+                Ok(Attempt::Gone) => continue,
+                Ok(Attempt::Held(file)) => {
                     let waited = start.elapsed();
                     let holder = holder(&file);
                     // A holder signs right after it took the lock, so a missing name is worth a few looks.
@@ -73,10 +67,25 @@ fn open(workspace: &Workspace, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether an open file is still the one of that name.
-fn is_still(file: &File, path: &Path) -> bool {
-    let same = |name: std::fs::Metadata| file.metadata().map(|m| (m.dev(), m.ino()) == (name.dev(), name.ino()));
-    std::fs::metadata(path).and_then(same).unwrap_or(false)
+/// What came of an attempt to lock an open file.
+enum Attempt {
+    Taken(File),
+    /// Somebody else has it.
+    Held(File),
+    /// Another file has that name by now, or none: old lock files are collected, and a lock on one excludes nobody.
+    Gone,
+}
+
+fn attempt(file: File, path: &Path) -> io::Result<Attempt> {
+    match file.try_lock() {
+        Ok(()) => {
+            let place = |m: std::fs::Metadata| (m.dev(), m.ino());
+            let same = file.metadata().map(place)? == std::fs::metadata(path).map(place).unwrap_or_default();
+            Ok(if same { Attempt::Taken(file) } else { Attempt::Gone })
+        }
+        Err(TryLockError::WouldBlock) => Ok(Attempt::Held(file)),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Writes who holds the lock. A full disk is no reason not to hold it.
@@ -125,17 +134,18 @@ mod tests {
     fn a_lock_on_a_file_that_has_gone_is_not_taken_for_one() {
         let folder = tempfile::tempdir().unwrap();
         let workspace = Workspace::new(folder.path().join("w"));
-        let key = Digest::of(b"key");
-        let path = workspace.locks().join(format!("{key}.lock"));
-        let held = BuildLock::take(&workspace, key, "k", Duration::from_secs(10));
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| BuildLock::take(&workspace, key, "k", Duration::from_secs(10)));
-            std::thread::sleep(Duration::from_millis(50));
-            // The file goes while the waiter waits for it: what the waiter gets in the end is the one of that name.
-            std::fs::remove_file(&path).unwrap();
-            drop(held);
-            let lock = waiter.join().unwrap();
-            assert!(is_still(lock._file.as_ref().unwrap(), &path));
-        });
+        let path = workspace.locks().join("k.lock");
+        let file = || open(&workspace, &path).unwrap();
+        let stale = file();
+        let held = attempt(file(), &path).unwrap();
+        assert!(matches!(held, Attempt::Taken(_)));
+        assert!(matches!(attempt(file(), &path), Ok(Attempt::Held(_))));
+        std::fs::remove_file(&path).unwrap();
+        drop(held);
+        // Nobody holds the old file, but it is no longer the one that others lock; nor once there is a new one.
+        assert!(matches!(attempt(stale.try_clone().unwrap(), &path), Ok(Attempt::Gone)));
+        let new = file();
+        assert!(matches!(attempt(stale, &path), Ok(Attempt::Gone)));
+        assert!(matches!(attempt(new, &path), Ok(Attempt::Taken(_))));
     }
 }

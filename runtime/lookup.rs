@@ -69,7 +69,11 @@ impl Library {
                 true
             }
             Err(report) => {
-                decision.miss("jit", Some(goal.target()), Miss::NoToolchain, format!("no toolchain: {}", report.what));
+                let searched: Vec<&str> = report.details.iter().map(|(_, text)| text.as_str()).collect();
+                let searched =
+                    if searched.is_empty() { String::new() } else { format!("; searched {}", searched.join("; ")) };
+                let why = format!("no toolchain: {}{searched}", report.what);
+                decision.miss("jit", Some(goal.target()), Miss::NoToolchain, why);
                 false
             }
         }

@@ -68,7 +68,8 @@ fn code_under_a_false_label_is_not_packed() {
     let mut plan = bake::plan(library.ops().map(|(_, op)| op), "rmsnorm", &only, &targets).unwrap();
     plan.jobs.truncate(1);
     let op = library.op("rmsnorm").unwrap();
-    let (artifact, _) = library.obtain(op, &plan.jobs[0].spec, "sm_90a".parse().unwrap(), &*nvrtc).unwrap();
+    let (artifact, _) =
+        library.obtain(op, &plan.jobs[0].spec, "sm_90a".parse().unwrap(), &*nvrtc, Profile::Release).unwrap();
     let mut made = Made { bytes: artifact.bytes, metadata: artifact.metadata };
     made.metadata.target = targets[0];
     let packer = |target, toolkit| {

@@ -258,6 +258,16 @@ pub enum Tolerance {
 }
 
 impl Tolerance {
+    /// Whether it bounds anything: each part is finite and not negative.
+    #[must_use]
+    pub fn is_finite(self) -> bool {
+        let good = |v: f64| v.is_finite() && v >= 0.0;
+        match self {
+            Self::Ulp { ulp } => good(ulp),
+            Self::AbsRel { abs, rel } => good(abs) && good(rel),
+        }
+    }
+
     /// The largest allowed distance from `reference`.
     #[must_use]
     pub fn bound(self, dtype: DType, reference: f64) -> f64 {

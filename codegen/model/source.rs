@@ -162,24 +162,50 @@ pub struct Closure {
 }
 
 /// Include names written in a text, with their line numbers.
+///
+/// Whatever a preprocessor would take as a directive that opens a file is either found or refused, however it is
+/// spelled: over spliced lines, behind a comment, with `%:` for `#`, as `#import`. A header that is missed here would be
+/// outside of the key.
 fn includes(file: &str, text: &str) -> Result<Vec<(usize, String)>, SourceError> {
     let mut found = Vec::new();
-    for (i, raw) in text.lines().enumerate() {
-        let Some(rest) = raw.trim_start().strip_prefix('#') else { continue };
-        let Some(rest) = rest.trim_start().strip_prefix("include") else { continue };
-        let name = rest.trim_start().strip_prefix('"').and_then(|r| r.split_once('"')).map(|(name, _)| name);
-        match name {
-            Some(name) => found.push((i + 1, name.to_owned())),
-            None => {
-                return Err(SourceError::NotLiteral {
-                    file: file.to_owned(),
-                    line: i + 1,
-                    text: raw.trim().to_owned(),
-                });
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines = text.lines().enumerate();
+    while let Some((i, raw)) = lines.next() {
+        let mut line = Cow::Borrowed(raw);
+        while let Some(spliced) = line.trim_end().strip_suffix('\\') {
+            let next = lines.next().map_or("", |(_, next)| next);
+            line = Cow::Owned(format!("{spliced}{next}"));
+        }
+        let refuse = || SourceError::NotLiteral { file: file.to_owned(), line: i + 1, text: raw.trim().to_owned() };
+        // What exists outside of the tree would decide what is compiled.
+        if line.contains("__has_include") || line.contains("__has_embed") {
+            return Err(refuse());
+        }
+        // A comment that ends here may have a directive behind it.
+        let starts = std::iter::once(0).chain(line.match_indices("*/").map(|(at, _)| at + 2));
+        for rest in starts.filter_map(|start| directive(&line[start..])) {
+            let literal = rest.strip_prefix("include").map(str::trim_start).and_then(|r| r.strip_prefix('"'));
+            match literal.and_then(|r| r.split_once('"')) {
+                Some((name, _)) => found.push((i + 1, name.to_owned())),
+                None => return Err(refuse()),
             }
         }
     }
     Ok(found)
+}
+
+/// What follows the `#` of a directive that opens a file, or that cannot be told from one.
+fn directive(text: &str) -> Option<&str> {
+    let mut text = text.trim_start();
+    // Comments that end before the `#` are cut away by the caller; an open one hides the line, or does not.
+    let marked = text.strip_prefix('#').map(str::trim_start);
+    if let Some(rest) = marked {
+        let opens = |word| rest.starts_with(word);
+        return (["include", "import", "embed", "/*"].into_iter().any(opens)).then_some(rest);
+    }
+    text = text.strip_prefix("%:").or_else(|| text.strip_prefix("??="))?.trim_start();
+    // Left as it is: no literal include begins with its mark, so it is refused.
+    ["include", "import", "embed", "/*"].into_iter().any(|word| text.starts_with(word)).then_some("%:")
 }
 
 /// The device closure of a text: every file it includes, and what those include.
@@ -293,6 +319,45 @@ mod tests {
         let closure = closure(&KernelTree::embedded(TREE), "u.cu", "#include \"a/b.cuh\"\n").unwrap();
         assert_eq!(closure.headers.keys().collect::<Vec<_>>(), ["a/b.cuh", "a/c.cuh", "parbake/x.cuh"]);
         assert_eq!(closure.paths["parbake/x.cuh"], "include/parbake/x.cuh");
+    }
+
+    #[test]
+    fn every_spelling_of_an_include_is_found_or_refused() {
+        let scan = |text: &str| closure(&KernelTree::embedded(TREE), "u.cu", text).map(|c| c.headers.len());
+        for found in [
+            "#include \"a/c.cuh\"",
+            "\u{feff}#include \"a/c.cuh\"",
+            "/* c */ #include \"a/c.cuh\"",
+            "/* c\n*/ #include \"a/c.cuh\" // why",
+            "#inc\\\nlude \"a/c.cuh\"",
+            "#include \\ \n \\\n\"a/c.cuh\"",
+            "\t\x0b#\x0cinclude\"a/c.cuh\"",
+            "#include \"a/c.cuh\"\r\n",
+        ] {
+            assert_eq!(scan(found).unwrap(), 1, "{found:?}");
+        }
+        for refused in [
+            "#define H \"a/c.cuh\"\n#include H",
+            "#/* c */include \"a/c.cuh\"",
+            "#/*\n*/include \"a/c.cuh\"",
+            "%:include \"a/c.cuh\"",
+            "??=include \"a/c.cuh\"",
+            "#include_next \"a/c.cuh\"",
+            "#import \"a/c.cuh\"",
+            "#embed \"a/c.cuh\"",
+            "#include \"a/c.cuh",
+            "#include",
+            "#include \\",
+            "#if __has_include(\"a/c.cuh\")",
+        ] {
+            let error = scan(refused).unwrap_err();
+            assert!(matches!(error, SourceError::NotLiteral { .. }), "{refused:?}: {error}");
+        }
+        for nothing in
+            ["", "// #include is not here", "x = y # include", "#define include 1", "\"*/\" # if", "%:define x"]
+        {
+            assert_eq!(scan(nothing).unwrap(), 0, "{nothing:?}");
+        }
     }
 
     #[test]

@@ -335,6 +335,66 @@ mod tests {
     }
 
     #[test]
+    fn other_peoples_spellings_are_a_value_or_an_error_and_never_a_guess() {
+        // What users of other builders type, and what it is here: a list, or the reason why not.
+        let table: &[(&str, Result<&str, &str>)] = &[
+            ("80", Ok("sm_80")),
+            ("sm_80", Ok("sm_80")),
+            ("compute_80", Ok("compute_80")),
+            ("8.0", Err("written without a dot: `80`")),
+            ("9.0a", Err("written without a dot: `90a`")),
+            ("9.0+PTX", Err("written without a dot, and are one of 75,")),
+            ("90+PTX", Err("expected a number with the suffix")),
+            ("10.0f;12.0", Err("written without a dot: `100f`")),
+            ("100f;120", Ok("sm_100f,sm_120")),
+            ("12.1", Err("written without a dot: `121`")),
+            ("2.1", Err("are one of 75,")),
+            ("21", Err("known are 75,")),
+            ("100,100a", Ok("sm_100,sm_100a")),
+            ("100a 100,100", Ok("sm_100,sm_100a")),
+            ("90,90a,90-real", Err("expected a number with the suffix")),
+            ("", Err("the list is empty")),
+            (" ", Err("the list is empty")),
+            (",;", Err("the list is empty")),
+            ("native", Err("expected a number with the suffix")),
+            ("all", Err("expected a number with the suffix")),
+            ("all-major", Err("expected a number with the suffix")),
+            ("99.9", Err("are one of 75,")),
+            ("999", Err("known are 75,")),
+            ("-90", Err("known are 75,")),
+            ("0x5a", Err("known are 75,")),
+            ("90\t", Err("expected a number with the suffix")),
+            ("\u{ff19}\u{ff10}", Err("expected a number with the suffix")),
+            ("sm_sm_90", Err("known are 75,")),
+            ("host,90", Ok("host,sm_90")),
+            ("Host", Err("expected a number with the suffix")),
+        ];
+        for (text, expected) in table {
+            match (Target::parse_list(text), expected) {
+                (Ok(list), Ok(spelled)) => {
+                    let again = list.iter().map(Target::to_string).collect::<Vec<_>>().join(",");
+                    assert_eq!(again, *spelled, "{text:?}");
+                    assert_eq!(Target::parse_list(&again), Ok(list), "{text:?}");
+                }
+                (Err(error), Err(why)) => assert!(error.to_string().contains(why), "{text:?}: {error}"),
+                (got, _) => panic!("{text:?}: {got:?}"),
+            }
+        }
+        for facts in ARCHS {
+            for suffix in [Suffix::Baseline, Suffix::Family, Suffix::Specific] {
+                for target in [Target::Sm(facts.arch, suffix), Target::Compute(facts.arch, suffix)] {
+                    let exists = match suffix {
+                        Suffix::Baseline => true,
+                        Suffix::Family => facts.family,
+                        Suffix::Specific => facts.specific,
+                    };
+                    assert_eq!(target.to_string().parse::<Target>().ok(), exists.then_some(target), "{target}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn lists_are_sorted_sets() {
         let list = Target::parse_list("120f,80,90a,80").unwrap();
         assert_eq!(list.iter().map(Target::to_string).collect::<Vec<_>>(), ["sm_80", "sm_90a", "sm_120f"]);

@@ -334,6 +334,8 @@ fn select_by<I: Borrow<Image>, T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::ARCHS;
+    use proptest::prelude::*;
 
     fn judge(target: &str, toolkit: &str, device: u16, driver: i32) -> Result<Accept, &'static str> {
         let image = Image { target: target.parse().unwrap(), toolkit: toolkit.parse().unwrap() };
@@ -420,11 +422,204 @@ mod tests {
             ("host", "0.0", 90, 13000, Err("host")),
             ("sm_90", "12.0", 0, 13000, Err("no device")),
             ("compute_80", "12.0", 0, 0, Err("no device")),
+            // An integrated chip and a desktop chip of one major; the chip itself.
+            ("sm_80", "12.0", 87, 13000, Err("integrated")),
+            ("sm_87", "12.0", 88, 13000, Err("integrated")),
+            ("sm_110", "13.0", 110, 13000, Ok(Accept::Baseline)),
         ];
         for &(target, toolkit, device, driver, expected) in table {
             let got = judge(target, toolkit, device, driver);
             assert_eq!(got, expected, "{target} of {toolkit} on {device} with {driver}");
         }
+    }
+
+    fn any_target() -> impl Strategy<Value = Target> {
+        let suffix = prop_oneof![Just(Suffix::Baseline), Just(Suffix::Family), Just(Suffix::Specific)];
+        // Known numbers, and any other.
+        let arch = any_arch();
+        (arch, suffix, 0..5u8).prop_map(|(arch, suffix, kind)| match kind {
+            0 => Target::Host,
+            1 => Target::Compute(arch, suffix),
+            _ => Target::Sm(arch, suffix),
+        })
+    }
+
+    fn any_arch() -> impl Strategy<Value = Arch> {
+        prop_oneof![(0..ARCHS.len()).prop_map(|i| ARCHS[i].arch), any::<u16>().prop_map(Arch)]
+    }
+
+    fn any_toolkit() -> impl Strategy<Value = Toolkit> {
+        let near = (10..15u16, 0..10u16).prop_map(|(major, minor)| Toolkit { major, minor });
+        prop_oneof![near, any::<(u16, u16)>().prop_map(|(major, minor)| Toolkit { major, minor })]
+    }
+
+    fn integrated(arch: Arch) -> bool {
+        arch.facts().is_some_and(|f| f.integrated)
+    }
+
+    proptest! {
+        #[test]
+        fn the_verdict_never_panics_and_always_has_a_reason(
+            target in any_target(), toolkit in any_toolkit(), device in prop::option::of(any_arch()),
+            driver in prop::option::of(any_toolkit()), wanted in any_target(),
+        ) {
+            let image = Image { target, toolkit };
+            for judged in [verdict(&image, device, driver), covers(&image, wanted)] {
+                match judged {
+                    Ok(how) => prop_assert!(!how.to_string().is_empty()),
+                    Err(why) => prop_assert!(!why.to_string().is_empty() && why.code().starts_with("PB-12")),
+                }
+            }
+        }
+
+        #[test]
+        fn a_plain_cubin_that_runs_on_a_minor_runs_on_the_later_ones(
+            major in 7..14u16, minors in prop::array::uniform3(0..10u16), toolkit in any_toolkit(), family in any::<bool>(),
+        ) {
+            let mut minors = minors;
+            minors[1..].sort_unstable();
+            let [image, device, later] = minors.map(|minor| Arch(major * 10 + minor));
+            prop_assume!(![image, device, later].into_iter().any(integrated));
+            let suffix = if family { Suffix::Family } else { Suffix::Baseline };
+            let image = Image { target: Target::Sm(image, suffix), toolkit };
+            let runs = |device| verdict(&image, Some(device), None).is_ok();
+            prop_assert!(!runs(device) || runs(later));
+            prop_assert_eq!(runs(device), image.target.arch() <= Some(device));
+        }
+
+        #[test]
+        fn an_image_for_one_chip_runs_on_that_chip_only(
+            arch in any_arch(), device in any_arch(), toolkit in any_toolkit(), ptx in any::<bool>(),
+        ) {
+            let target = if ptx { Target::Compute(arch, Suffix::Specific) } else { Target::Sm(arch, Suffix::Specific) };
+            let image = Image { target, toolkit };
+            prop_assert_eq!(verdict(&image, Some(device), None).is_ok(), arch == device);
+            prop_assert!(verdict(&image, Some(arch), None).is_ok());
+        }
+
+        #[test]
+        fn an_image_for_a_family_never_leaves_it(arch in any_arch(), device in any_arch(), toolkit in any_toolkit()) {
+            let image = Image { target: Target::Sm(arch, Suffix::Family), toolkit };
+            if verdict(&image, Some(device), None).is_ok() {
+                prop_assert!(arch.major() == device.major() && arch.minor() <= device.minor());
+            }
+        }
+
+        #[test]
+        fn a_newer_driver_refuses_nothing_that_an_older_one_takes(
+            target in any_target(), toolkit in any_toolkit(), device in any_arch(), drivers in prop::array::uniform2(any_toolkit()),
+        ) {
+            let mut drivers = drivers;
+            drivers.sort_unstable();
+            let judged = drivers.map(|driver| verdict(&Image { target, toolkit }, Some(device), Some(driver)));
+            prop_assert!(judged[0].is_err() || judged[1] == judged[0]);
+        }
+
+        #[test]
+        fn the_best_is_taken_whatever_the_order(
+            list in prop::collection::vec((any_target(), any_toolkit()), 0..9).prop_shuffle(), device in any_arch(),
+            driver in any_toolkit(), allow_ptx in any::<bool>(), turn in 0..9usize,
+        ) {
+            let images: Vec<Image> = list.iter().map(|&(target, toolkit)| Image { target, toolkit }).collect();
+            let best = |images: &[Image]| {
+                let (best, trace) = select(images.iter().map(|i| (i, i.target)), Some(device), Some(driver), allow_ptx);
+                assert_eq!(trace.len(), images.len());
+                best
+            };
+            let found = best(&images);
+            let mut turned = images.clone();
+            turned.rotate_left(turn.min(images.len()));
+            turned.reverse();
+            prop_assert_eq!(best(&turned), found);
+            // The rank is exact, family, baseline, PTX; then the highest architecture.
+            for image in &images {
+                if let Ok(accept) = verdict(image, Some(device), Some(driver)) && (allow_ptx || accept != Accept::Ptx) {
+                    let (rank, target) = found.expect("one of them runs");
+                    prop_assert!(rank < accept || (rank == accept && target >= image.target));
+                }
+            }
+        }
+    }
+
+    /// The vectors of the compatibility rules, as they were collected: target, device, driver, verdict. Machine code is
+    /// by the oldest toolkit that knows the target where none is named.
+    #[test]
+    fn the_collected_vectors_hold() {
+        let rows = [
+            ("sm_80", "12.0", 80, 12020, "Accept"),
+            ("sm_90a", "12.0", 90, 12000, "Accept"),
+            ("sm_80", "12.0", 89, 12020, "Accept"),
+            ("sm_90a", "12.0", 100, 13000, "ArchSpecific"),
+            ("sm_86", "12.0", 80, 12020, "MinorTooNew"),
+            ("sm_100a", "12.9", 103, 13000, "ArchSpecific"),
+            ("sm_80", "12.0", 90, 12020, "Major"),
+            ("sm_100f", "12.9", 103, 13000, "Accept"),
+            ("sm_120f", "12.9", 121, 13000, "Accept"),
+            ("sm_103f", "12.9", 100, 13000, "MinorTooNew"),
+            ("sm_120", "12.9", 100, 13000, "Major"),
+            ("sm_100f", "12.9", 120, 13000, "Family"),
+            // PTX 8.4 is that of 12.4, 9.5 that of 13.5.
+            ("compute_80", "12.4", 90, 12040, "Accept(PtxJit)"),
+            ("compute_90a", "12.4", 100, 13000, "ArchSpecific"),
+            ("compute_80", "13.5", 80, 13000, "PtxIsa"),
+            ("sm_80", "13.5", 80, 12080, "DriverMajor"),
+            // By the rules of minor-version compatibility.
+            ("sm_80", "12.9", 80, 12020, "Accept"),
+            ("sm_86", "12.0", 87, 12000, "Tegra"),
+            ("sm_86", "12.0", 87, 13000, "Tegra"),
+            ("sm_86", "12.0", 87, 0, "Tegra"),
+        ];
+        for (target, toolkit, device, driver, expected) in rows {
+            let got = match judge(target, toolkit, device, driver) {
+                Ok(Accept::Ptx) => "Accept(PtxJit)",
+                Ok(_) => "Accept",
+                Err("specific") => "ArchSpecific",
+                Err("minor") => "MinorTooNew",
+                Err("major") => "Major",
+                Err("family") => "Family",
+                Err("isa") => "PtxIsa",
+                Err("driver major") => "DriverMajor",
+                Err("integrated") => "Tegra",
+                Err(other) => other,
+            };
+            assert_eq!(got, expected, "{target} of {toolkit} on {device} under {driver}");
+        }
+    }
+
+    /// The last of those vectors: a fatbin that is compressed inside needs a driver of 12.4. None is packed, and none is
+    /// handed to a driver, whatever its version.
+    #[test]
+    fn a_compressed_fatbin_is_neither_packed_nor_handed_over() {
+        use crate::bundle::{BundleWriter, Details, ImageDetails, Item, SpecDetails};
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/13.0-compressed.fatbin");
+        let bytes = std::fs::read(path).unwrap();
+        let target: Target = "sm_90a".parse().unwrap();
+        // What the loader asks.
+        let error = crate::fatbin::check_single(&bytes, target, "sample").unwrap_err();
+        assert_eq!(error.code(), "PB-1417");
+        let digest = crate::Digest::of(b"");
+        let spec = SpecDetails {
+            params: None,
+            op: "norm".into(),
+            uri: "norm-a".into(),
+            source_key: digest,
+            spec_id: digest,
+            axes: Vec::new(),
+            tactic: Vec::new(),
+            entry: "sample".into(),
+            options: std::collections::BTreeMap::new(),
+            images: Vec::new(),
+        };
+        let image = ImageDetails {
+            target,
+            toolkit: Some(Toolkit { major: 13, minor: 0 }),
+            toolchain: "nvrtc".into(),
+            build_key: digest,
+            size: 0,
+            resources: None,
+        };
+        let error = BundleWriter::new(Details::default(), 3).push(Item { spec, image, bytes }).unwrap_err();
+        assert!(std::error::Error::source(&error).unwrap().to_string().contains("compressed"), "{error}");
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl fmt::Display for Kind {
 
 /// What a compiler is given: everything in it is in the key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Unit {
     /// Fixed virtual file name, `<uri>.cu`: the only name that reaches the output.
     pub name: String,
@@ -82,6 +83,7 @@ pub struct Unit {
 
 /// One compilation, complete enough to be repeated elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CompileManifest {
     /// The sources.
     pub unit: Unit,
@@ -171,6 +173,7 @@ mod closure {
     use std::collections::BTreeMap;
 
     #[derive(Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
     struct Header<'a> {
         path: Cow<'a, str>,
         text: Cow<'a, str>,
@@ -216,5 +219,11 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<CompileManifest>(&text).unwrap(), manifest);
+        // A field that we do not know may change what is compiled.
+        for place in ["{\"unit\":", "{\"name\":", "{\"path\":"] {
+            assert!(text.contains(place), "{place}");
+            let later = text.replacen(place, &place.replace('{', "{\"later\":1,"), 1);
+            assert!(serde_json::from_str::<CompileManifest>(&later).unwrap_err().to_string().contains("later"));
+        }
     }
 }

@@ -293,7 +293,7 @@ fn serve(config: &Config, bytes: &[u8], rows: &mut Vec<Row>) -> Result<(), Failu
     let library = Library::open(Config { bundles, ..config.clone().without_bundles() })?;
     let op = library.op("rmsnorm")?;
     // The context exists before the clock starts.
-    let mut memory = Memory::new(place, &vec![0x3c; 3 << 16]).map_err(parbake::Error::from)?;
+    let mut memory = Memory::new(place, &vec![0x3c; 3 << 16])?;
     let goal = library.goal(place)?;
     let spec = library.spec(op, &[("dtype".into(), "bf16".into())], goal.target())?;
     let start = Instant::now();
@@ -339,20 +339,20 @@ fn launches(
     const MANY: u32 = 200;
     let mut prepared = library.prepare_call(op, &arguments, &[1e-6, 0.0], place)?.expect("bug: one row is work");
     // Launches on the default stream also look at every other stream.
-    let own = parbake::memory::stream(place).map_err(parbake::Error::from)?;
+    let own = parbake::memory::stream(place)?;
     let (mut raw, mut on_default, mut checked) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..31 {
         for (stream, times) in [(own, &mut raw), (Stream::DEFAULT, &mut on_default)] {
             // SAFETY: the memory holds all three tensors, and lives until it is read below.
             times.extend(sample(1, || (0..MANY).try_for_each(|_| unsafe { prepared.launch(stream) }))?);
-            memory.read().map_err(parbake::Error::from)?;
+            memory.read()?;
         }
         let call = || {
             // SAFETY: as above.
             (0..MANY).try_for_each(|_| unsafe { library.call(op, &arguments, &[1e-6, 0.0], place, own).map(drop) })
         };
         checked.extend(sample(1, call)?);
-        memory.read().map_err(parbake::Error::from)?;
+        memory.read()?;
     }
     let scale = 1e6 / f64::from(MANY);
     rows.push(row("raw launch", "µs", scale, raw, format!("{MANY} in a row, one row of 4096")));

@@ -146,7 +146,6 @@ impl NoDevice {
                 34 => new("PB-2112").help(
                     "a toolkit's stub library is found instead of a driver: remove its `stubs` folder from LD_LIBRARY_PATH",
                 ),
-                100 => no_gpu(new("PB-2101")),
                 803 => new("PB-2113").help(
                     "driver library and kernel module are of different versions: restart after an update, or install one of them anew",
                 ),
@@ -155,7 +154,12 @@ impl NoDevice {
                 ),
                 _ => new("PB-2115").help(format!("see what `nvidia-smi` and the kernel's log say; {on_the_cpu}")),
             },
-            Self::None => no_gpu(new("PB-2101")),
+            Self::None => {
+                let visible = std::env::var("CUDA_VISIBLE_DEVICES").map_or("not set".to_owned(), |v| format!("`{v}`"));
+                new("PB-2101").with("CUDA_VISIBLE_DEVICES", visible).help(format!(
+                    "see CUDA_VISIBLE_DEVICES, and whether the container was given a GPU; {on_the_cpu}"
+                ))
+            }
             Self::Ordinal { ordinal, found } => new("PB-2116")
                 .with("expected", format!("one of {found:?}"))
                 .with("got", ordinal)
@@ -170,13 +174,6 @@ impl NoDevice {
             Self::Forked(e) => e.report(),
         }
     }
-}
-
-fn no_gpu(report: Report) -> Report {
-    let visible = std::env::var("CUDA_VISIBLE_DEVICES").map_or("not set".to_owned(), |v| format!("`{v}`"));
-    report
-        .with("CUDA_VISIBLE_DEVICES", visible)
-        .help("see CUDA_VISIBLE_DEVICES, and whether the container was given a GPU; `--target host` runs on the CPU")
 }
 
 /// An image that passed every check of ours and was refused by the driver all the same: a bug, ours or the driver's.

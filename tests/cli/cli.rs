@@ -7,6 +7,7 @@ mod doctor;
 mod edits;
 mod errors;
 mod help;
+mod isolation;
 mod machine;
 mod prepare;
 mod signatures;

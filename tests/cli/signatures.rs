@@ -8,7 +8,7 @@ fn key(machine: &Machine, name: &str) -> String {
     json["text"].as_str().unwrap().to_owned()
 }
 
-fn supports<'a>(bundle: &'a str) -> [&'a str; 7] {
+fn supports(bundle: &str) -> [&str; 7] {
     ["supports", "rmsnorm", "dtype=f32", "--target", "host", "--bundle", bundle]
 }
 

@@ -66,7 +66,7 @@ fn a_lack_of_memory_is_told_from_an_error_and_tried_once_more() {
     for (mode, part) in [("killed", "killed by signal 9"), ("oom", "out of memory allocating")] {
         let site = Site::new();
         let done = site.worker("load 0").set("FAKE_MODE", mode).run();
-        done.failed("PB-1530", &["ran out of memory", part, "also when it ran alone"]);
+        done.failed("PB-1525", &["ran out of memory", part, "also when it ran alone"]);
         assert_eq!(site.compiles().len(), 2);
         recovers(&site, "load 0");
     }
@@ -80,7 +80,7 @@ fn a_lack_of_memory_is_told_from_an_error_and_tried_once_more() {
 fn a_compiler_without_room_says_where() {
     let site = Site::new();
     let done = site.worker("load 0").set("FAKE_MODE", "enospc").run();
-    done.failed("PB-1532", &["no room for its files in", "No space left on device", "PARBAKE_TMP"]);
+    done.failed("PB-1527", &["no room for its files in", "No space left on device", "PARBAKE_TMP"]);
     recovers(&site, "load 0");
 }
 

@@ -130,7 +130,9 @@ fn a_storm_of_kills_leaves_good_entries_and_leftovers_that_are_collected_by_age(
     let workspace = parbake::workspace::Workspace::new(site.workspace.clone());
     let old = SystemTime::now() - Duration::from_secs(2 * 24 * 3600);
     let top = |part: &str| std::fs::read_dir(site.workspace.join(part)).into_iter().flatten().flatten();
-    let left: Vec<_> = top("store/stage").chain(top("tmp")).filter(|e| e.file_name() != "collected").collect();
+    let sources = top("gen").filter(|e| e.file_name().to_str().unwrap().starts_with("stage-"));
+    let left = top("store/stage").chain(top("tmp")).filter(|e| e.file_name() != "collected").chain(sources);
+    let left: Vec<_> = left.collect();
     let day = Duration::from_secs(24 * 3600);
     assert_eq!(workspace.collect_leftovers(day).count, 0, "what is young stays");
     for entry in &left {

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Everything that is tested on a GPU, in one go. Builds nothing; needs PyTorch with CUDA.
 
-    python3 tests/gpu/run.py PARBAKE BUNDLE [--json FILE]
+    python3 tests/gpu/run.py PARBAKE BUNDLE [--json FILE] [--baked FOLDER] [--tests PROGRAM]
 
 PARBAKE is the command line's binary, BUNDLE what `parbake build --op 'norm/*'` made for this GPU (and, for what is
-looked up but not run, for others). Prints one line a check, the figures, and closes with `N passed, N failed, N skipped`.
+looked up but not run, for others). FOLDER and PROGRAM are what load.py says. Prints one line a check, the figures, and closes with `N passed, N failed, N skipped`.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,24 @@ def sanitized(tmp, bundle):
         verdict(not bad, f"compute-sanitizer {check}, 12 small runs {bad[:1] or ''}")
 
 
+def loading(baked, tests):
+    """Wrong images, forged entries, bundles by several toolkits; load.py counts for itself."""
+    if not baked:
+        COUNT["skipped"] += 1
+        print("skipped: needs bundles by several toolkits (--baked)")
+        return
+    args = [sys.executable, str(HERE / "load.py"), str(PARBAKE), str(baked)] + (["--tests", str(tests)] if tests else [])
+    done = subprocess.run(args, stdout=subprocess.PIPE, text=True, timeout=900)
+    *lines, last = done.stdout.splitlines() or [""]
+    print("\n".join(lines))
+    counted = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", last)
+    if not counted:
+        verdict(False, f"load.py: exit {done.returncode}, {last}")
+        return
+    for name, n in zip(COUNT, counted.groups()):
+        COUNT[name] += int(n)
+
+
 def demo(tmp):
     start = time.time()
     done = parbake(["demo"], tmp / "demo")
@@ -147,7 +166,9 @@ def main():
     parser.add_argument("parbake", type=pathlib.Path)
     parser.add_argument("bundle", type=pathlib.Path)
     parser.add_argument("--json", type=pathlib.Path, help="where the kernels' figures go")
-    parser.add_argument("--only", help="comma-separated parts: bundle, jit, arch, demo, bench, sanitizer, kernels")
+    parser.add_argument("--only", help="comma-separated parts: bundle, jit, arch, load, demo, bench, sanitizer, kernels")
+    parser.add_argument("--baked", type=pathlib.Path, help="bundles by several toolkits, as load.py says")
+    parser.add_argument("--tests", type=pathlib.Path, help="the test program `device`, as load.py says")
     a = parser.parse_args()
     PARBAKE, bundle = a.parbake.resolve(), a.bundle.resolve()
     os.environ.setdefault("PARBAKE_KERNELS", str(HERE.parent.parent / "kernels"))
@@ -158,6 +179,7 @@ def main():
             "bundle": lambda: from_bundle(tmp, bundle),
             "jit": lambda: from_jit(tmp),
             "arch": lambda: wrong_architecture(tmp, bundle),
+            "load": lambda: loading(a.baked, a.tests),
             "demo": lambda: demo(tmp),
             "bench": lambda: bench(tmp, bundle),
             "sanitizer": lambda: sanitized(tmp, bundle),
