@@ -111,8 +111,9 @@ fn show_finds_images_of_bundles_and_says_what_is_missing() {
         }
     }
     // Beside it, what the store has.
-    publish(&machine, "f32", "90a");
-    let json = machine.say(&format!("show {uri} --json")).ok().json();
+    let stored = Machine::new();
+    publish(&stored, "f32", "90a");
+    let json = stored.run(&["show", uri, "--json", "--bundle", &bundle]).ok().json();
     let state = json["states"].as_object().unwrap().values().next().unwrap();
     let images = state["images"].as_array().unwrap();
     assert_eq!(images.iter().filter(|i| i["from_bundle"] == true).count(), 2, "{json}");

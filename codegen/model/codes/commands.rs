@@ -51,6 +51,12 @@ pub(super) const CHECKOUT: &[Code] = &[
         "The folder given to `--extract` cannot be made or written.",
         "Name a folder that you may write to.",
     ),
+    row(
+        "PB-3009",
+        "A bundle made for a benchmark is refused",
+        "A benchmark made it in memory, and the reader does not take it.",
+        "Please report it: this is a bug.",
+    ),
 ];
 
 pub(super) const COMMANDS: &[Code] = &[
@@ -111,6 +117,36 @@ pub(super) const COMMANDS: &[Code] = &[
         "Name smaller sizes, as in `--shape rows=16`.",
     ),
     row(
+        "PB-3145",
+        "A lock cannot be read from its file",
+        "The file that was named is not there or may not be read.",
+        "Check the path, or write one: `parbake lock …`.",
+    ),
+    row(
+        "PB-3146",
+        "A lock cannot be written",
+        "The file that was named cannot be made or written.",
+        "Name a file in a folder that you may write to.",
+    ),
+    row(
+        "PB-3147",
+        "No spec of a lock exists for the targets",
+        "None of the lock's specs can be built for any of the architectures asked for. The reasons are listed.",
+        "Name other targets with `--arch`, or write the lock again.",
+    ),
+    row(
+        "PB-3148",
+        "A measurement has no folder",
+        "A temporary folder cannot be made.",
+        "Set TMPDIR to a folder that you may write to.",
+    ),
+    row(
+        "PB-3149",
+        "A measurement was not of what it should be",
+        "The kernel should have come from the store and did not, so no figure is given.",
+        "See that the temporary folder can be written: `parbake doctor`.",
+    ),
+    row(
         "PB-3150",
         "There is no such error code",
         "`parbake explain` was given a code that no error has.",
@@ -139,5 +175,55 @@ pub(super) const COMMANDS: &[Code] = &[
         "Nothing was removed",
         "`parbake cache clear` was not confirmed: the answer was no, or there is no terminal to ask on.",
         "Add `--yes`.",
+    ),
+    row(
+        "PB-3180",
+        "A comment is not one line",
+        "The comment of a signature has a line break or another control character.",
+        "Give one line of text.",
+    ),
+    row(
+        "PB-3181",
+        "A damaged bundle is not signed",
+        "Every byte is verified before a signature vouches for it.",
+        "Build the bundle again; `parbake verify` says what is wrong.",
+    ),
+    row(
+        "PB-3182",
+        "A key does not sign",
+        "The secret key cannot be used for a signature.",
+        "Make a new one: `parbake sign --generate-key …`.",
+    ),
+    row(
+        "PB-3183",
+        "A key or password file cannot be read",
+        "The file system refused.",
+        "Check the path and its permissions.",
+    ),
+    row(
+        "PB-3184",
+        "A file is no secret key",
+        "It was not written by minisign, or the password is wrong.",
+        "Name the secret key, and not the public one.",
+    ),
+    row(
+        "PB-3185",
+        "A secret key has no password",
+        "It is as good as signed for anybody who can read it, so it is used only if that was said.",
+        "Pass `--no-password` to use it all the same.",
+    ),
+    row(
+        "PB-3186",
+        "A password cannot be asked for",
+        "There is no terminal.",
+        "Pass `--password-file FILE`, or `--no-password` for a key without one.",
+    ),
+    row("PB-3187", "The passwords differ", "A new password is asked for twice.", "Run the command again."),
+    row("PB-3188", "A key is there already", "A key is never overwritten.", "Choose another name."),
+    row(
+        "PB-3189",
+        "No key was made",
+        "The system gave no random numbers, or the key could not be encrypted.",
+        "See the cause.",
     ),
 ];

@@ -106,6 +106,24 @@ pub(super) const TOOLCHAINS: &[Code] = &[
         "Raise the limits on threads and memory, or lower PARBAKE_JOBS.",
     ),
     row(
+        "PB-1525",
+        "A compiler ran out of memory",
+        "It was killed for memory, or said that it could get none; it was run once more alone before this was reported.",
+        "Lower PARBAKE_JOBS, state what compilers may take with PARBAKE_MEMORY, or give the machine or container more.",
+    ),
+    row(
+        "PB-1526",
+        "A compiler died",
+        "A signal ended it: it crashed, or somebody killed it.",
+        "Try again. If it comes back, take another toolkit, and report it to the compiler's vendor.",
+    ),
+    row(
+        "PB-1527",
+        "A compiler had no room for its files",
+        "The folder where it works is full.",
+        "Make room there, or set PARBAKE_TMP to a folder with more.",
+    ),
+    row(
         "PB-1530",
         "There is no such component",
         "`parbake toolchain install` was given a name that is not in its table.",

@@ -188,17 +188,17 @@ mod tests {
     #[test]
     fn the_deepest_mount_is_the_one_that_counts() {
         let table = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
-                     30 22 0:40 / /home rw shared:1 - nfs4 server:/home rw\n\
-                     31 30 0:41 / /home/my\\040tmp rw - tmpfs tmpfs rw\n\
-                     32 31 0:42 / /home/my\\040tmp rw - ramfs ramfs rw\n\
-                     33 22 0:43 / /homeless rw - fuse.sshfs x rw\n";
+                     30 22 0:40 / /export rw shared:1 - nfs4 server:/export rw\n\
+                     31 30 0:41 / /export/my\\040tmp rw - tmpfs tmpfs rw\n\
+                     32 31 0:42 / /export/my\\040tmp rw - ramfs ramfs rw\n\
+                     33 22 0:43 / /exported rw - fuse.sshfs x rw\n";
         for (path, system) in [
             ("/", "ext4"),
             ("/etc", "ext4"),
-            ("/home", "nfs4"),
-            ("/home/a/b", "nfs4"),
-            ("/home/my tmp/x", "ramfs"),
-            ("/homeless/x", "fuse.sshfs"),
+            ("/export", "nfs4"),
+            ("/export/a/b", "nfs4"),
+            ("/export/my tmp/x", "ramfs"),
+            ("/exported/x", "fuse.sshfs"),
         ] {
             assert_eq!(mount(table, Path::new(path)).as_deref(), Some(system), "{path}");
         }
