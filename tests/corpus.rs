@@ -104,7 +104,7 @@ fn forged_bundles_pass() {
 fn a_forgery_gets_behind_the_checksums() {
     // Otherwise the test above, and the hours of fuzzing, try nothing but checksums.
     let inputs = corpus("bundle");
-    let (_, bytes) = inputs.iter().max_by_key(|(_, bytes)| bytes.len()).unwrap();
+    let (_, bytes) = inputs.iter().find(|(name, _)| name == "seed-mixed").unwrap();
     let mut codes = std::collections::BTreeSet::new();
     for seed in 0..4096 {
         let flip = |part: &mut Vec<u8>| {
