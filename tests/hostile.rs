@@ -167,8 +167,14 @@ fn no_variable_changes_a_byte() {
 #[test]
 fn a_variable_that_cannot_be_kept_from_nvrtc_is_refused() {
     for wanted in NVRTC {
-        for name in ["NVRTC_APPEND_FLAGS", "NVRTC_PREPEND_FLAGS"] {
-            let Some(answer) = answer(wanted, &[(name, "-G")]) else { continue };
+        for name in [
+            "NVRTC_APPEND_FLAGS",
+            "NVRTC_PREPEND_FLAGS",
+            "FINALIZER_USE_LEGACY_ELF_BUILDER",
+            "FINALIZER_CUBIE",
+            "NV_NVVM_VERSION",
+        ] {
+            let Some(answer) = answer(wanted, &[(name, "1")]) else { continue };
             assert!(answer.contains("error[PB-15") && answer.contains(name), "{wanted}: {answer}");
         }
     }

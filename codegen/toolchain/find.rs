@@ -9,6 +9,7 @@ use super::{Nvfatbin, Nvrtc, Toolchain, ToolchainError, components, nvrtc};
 use parbake_model::report::{Class, Report};
 use parbake_model::{Arch, Target, Toolkit};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -340,6 +341,8 @@ pub fn libraries(root: &Path, stem: &str) -> Vec<PathBuf> {
     let mut folders = vec![root.to_owned(), root.join("lib64"), root.join("lib")];
     folders.extend(children(&root.join("nvidia")).into_iter().map(|child| child.join("lib")));
     folders.push(root.join(format!("targets/{}-linux/lib", std::env::consts::ARCH)));
+    // A toolkit's `lib64` is a link to the folder for its machine.
+    let folders = unique(folders.into_iter().filter_map(|folder| folder.canonicalize().ok()).collect());
     let mut found = Vec::new();
     for folder in folders {
         found.extend(in_folder(&folder, stem));
@@ -354,12 +357,13 @@ fn programs(root: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 fn in_folder(folder: &Path, stem: &str) -> Vec<PathBuf> {
-    let mut found = children(folder);
-    found.retain(|path| {
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        let version = name.strip_prefix(stem);
-        version.is_some_and(|v| v.bytes().all(|c| c == b'.' || c.is_ascii_digit())) && path.is_file()
-    });
+    let version =
+        |name: &str| name.strip_prefix(stem).is_some_and(|v| v.bytes().all(|c| c == b'.' || c.is_ascii_digit()));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    // A toolkit's folder has hundreds of files: most are told by their name alone.
+    let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(version));
+    let mut found: Vec<PathBuf> = named.map(|entry| entry.path()).filter(|path| path.is_file()).collect();
+    found.sort();
     // A toolkit's folder has links to one file.
     unique(found.into_iter().map(|path| path.canonicalize().unwrap_or(path)).collect())
 }
@@ -389,17 +393,31 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
 
 /// The version that the builtins beside an NVRTC carry in their name.
 fn version_beside(library: &Path) -> Option<Toolkit> {
-    let folder = library.parent()?;
-    children(folder).iter().find_map(|path| nvrtc::builtins_version(path))
+    let entries = std::fs::read_dir(library.parent()?).ok()?.flatten();
+    let mut names: Vec<std::ffi::OsString> = entries.map(|entry| entry.file_name()).collect();
+    names.retain(|name| name.to_str().is_some_and(|n| n.starts_with("libnvrtc-builtins.so.")));
+    names.sort();
+    names.iter().find_map(|name| nvrtc::builtins_version(Path::new(name)))
 }
 
-/// Files that this process has mapped and whose name starts with `stem`.
+/// Libraries that this process has loaded and whose name starts with `stem`, by canonical path. The loader is asked:
+/// a process with a GPU has a map of thousands of lines, and reading it costs more than serving a kernel.
 pub(super) fn mapped(stem: &str) -> Vec<PathBuf> {
-    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
-    let maps = String::from_utf8_lossy(&maps);
-    let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: libc::size_t, names: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the loader gives a valid record with a name that is null or terminated, and our own pointer back.
+        let (name, names) = unsafe { ((*info).dlpi_name, &mut *names.cast::<Vec<Vec<u8>>>()) };
+        if !name.is_null() {
+            // SAFETY: as above.
+            names.push(unsafe { std::ffi::CStr::from_ptr(name) }.to_bytes().to_owned());
+        }
+        0
+    }
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    // SAFETY: the callback has the documented type, and `names` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut names).cast()) };
+    let paths = names.iter().map(|name| Path::new(std::ffi::OsStr::from_bytes(name)));
     let named = paths.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(stem)));
-    unique(named.filter(|p| p.is_file()).map(Path::to_owned).collect())
+    unique(named.filter_map(|p| p.canonicalize().ok()).filter(|p| p.is_file()).collect())
 }
 
 /// What the system's loader knows under a bare name.

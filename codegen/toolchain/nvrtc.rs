@@ -20,8 +20,16 @@ use std::time::Instant;
 
 /// Deep templates overflow the stacks that threads of other programs have.
 const STACK: usize = 16 << 20;
-/// Variables with options for NVRTC. They cannot be cleared in a running process without a race, so they are refused.
-const REFUSED: &[&str] = &["NVRTC_APPEND_FLAGS", "NVRTC_PREPEND_FLAGS"];
+/// Variables that change what NVRTC makes or writes, as was seen with 12.9, 13.0 and 13.5. They cannot be cleared in a
+/// running process without a race, so they are refused.
+const REFUSED: &[&str] = &[
+    "NVRTC_APPEND_FLAGS",
+    "NVRTC_PREPEND_FLAGS",
+    // 13.5 writes other bytes; a file of that name; all of them fail.
+    "FINALIZER_USE_LEGACY_ELF_BUILDER",
+    "FINALIZER_CUBIE",
+    "NV_NVVM_VERSION",
+];
 
 type Program = *mut c_void;
 
