@@ -190,12 +190,12 @@ mod tests {
     fn what_is_old_and_dead_goes_and_the_rest_stays() {
         let place = Place::new();
         let (stage, compile) = (place.workspace.staging(), place.workspace.temporary());
-        let host = parbake_model::owner::host();
-        let (dead, live) = (format!("{}@{host}", u32::MAX), format!("{}@{host}", std::process::id()));
+        let this = Owner::this();
+        let (dead, live) = (Owner { process: u32::MAX, ..this.clone() }.tag(), this.tag());
         let two_days = 2 * 24 * 3600;
         let gone = [
             place.leave(stage.clone(), &format!("stage-{dead}-1-0"), two_days),
-            place.leave(stage.clone(), "stage-1@elsewhere-1-0", two_days),
+            place.leave(stage.clone(), "stage-1.1@elsewhere-1-0", two_days),
             place.leave(stage.clone(), &format!("damaged-{live}-1-0"), two_days),
             place.leave(compile.clone(), &format!("compile-{dead}-abc"), two_days),
         ];
@@ -210,7 +210,7 @@ mod tests {
             place.leave(stage.clone(), "somebody's", two_days),
         ];
         // Alive on another host, which shows by its lock only.
-        let locked = place.leave(stage, "stage-1@elsewhere-2-0", two_days);
+        let locked = place.leave(stage, "stage-1.1@elsewhere-2-0", two_days);
         let lock = File::open(&locked).unwrap();
         lock.lock().unwrap();
         set_age(&locked, two_days);

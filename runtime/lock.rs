@@ -90,7 +90,7 @@ fn attempt(file: File, path: &Path) -> io::Result<Attempt> {
 
 /// Writes who holds the lock. A full disk is no reason not to hold it.
 fn sign(mut file: &File, what: &str) {
-    let Owner { process, host } = Owner::this();
+    let Owner { process, host, .. } = Owner::this();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let line = format!("process {process} on {host} since {since} compiles {what}\n");
     let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(line.as_bytes()));

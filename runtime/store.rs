@@ -183,6 +183,7 @@ impl Store {
 
     /// Moves a damaged entry away, so that it is compiled anew. It is looked at once more before and after: a faster
     /// process may have replaced it by a good one, which stays or goes back.
+    #[cfg(feature = "jit")]
     pub(crate) fn quarantine(&self, source_key: Digest, target: Target, build_key: Digest) {
         let damaged = |found| matches!(found, Err(StoreError::Damaged { .. }));
         if !damaged(self.get(source_key, target, build_key)) {

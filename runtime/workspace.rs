@@ -18,7 +18,6 @@
 //! folders are 0755 and files 0644, less what the umask takes away and never more, so that no umask makes anything
 //! writable to others. In a shared workspace folders are 2770 and files 0660, so that the group can work in it.
 
-use parbake_model::owner::Owner;
 use parbake_model::settings::Config;
 use parbake_model::trust::{self, Untrusted};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
@@ -167,7 +166,7 @@ impl Workspace {
         }
         let folder = path.parent().expect("bug: a path below the workspace");
         self.make(folder.to_owned())?;
-        let staged = self.generated.join(Owner::this().name("stage-"));
+        let staged = self.generated.join(parbake_model::owner::Owner::this().name("stage-"));
         let written = self.create().create_new(true).open(&staged).and_then(|mut file| {
             self.share(&staged, 0o660);
             io::Write::write_all(&mut file, text.as_bytes())?;

@@ -1,6 +1,8 @@
 //! What makes a kernel another one, and what does not: contents of sources, toolchains, options, versions; not times,
 //! places and the order of anything.
 
+#![allow(clippy::print_stdout, reason = "skips are printed")]
+
 mod common;
 
 use common::{World, norm};

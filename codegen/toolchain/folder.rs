@@ -19,8 +19,7 @@ const ROOM: u64 = 64 << 20;
 /// A fresh folder below the first of some places that can be written and has room; if none has room, below the last
 /// that can be written. It goes away with the value. Its name tells whose it is: a killed process leaves it behind.
 pub(super) fn fresh(places: &[PathBuf]) -> Result<TempDir, ToolchainError> {
-    let Owner { process, host } = Owner::this();
-    make(places, &format!("compile-{process}@{host}-"), false)
+    make(places, &format!("compile-{}-", Owner::this().tag()), false)
 }
 
 /// The folder of one compilation.

@@ -11,7 +11,7 @@ const RESERVE: u64 = 256 << 20;
 /// And as a share of what is free: an eighth.
 const RESERVED_SHARE: u64 = 8;
 
-/// What one compilation takes, generously: our units take a half to two thirds of it.
+/// What one compilation takes, generously.
 #[must_use]
 pub fn estimate(kind: Kind) -> u64 {
     match kind {

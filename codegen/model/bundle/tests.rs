@@ -506,6 +506,21 @@ fn details_must_agree_with_the_index() {
     assert!(codes("{", "[").contains("PB-1312"));
 }
 
+#[test]
+fn one_source_key_belongs_to_one_spec() {
+    // Each image is told once and in canonical form, but the two specs could not be packed again.
+    let forged = with_details(&pack(&mixed()), |json| {
+        let mut details: Details = serde_json::from_str(json).unwrap();
+        let images = details.specs[0].images.split_off(1);
+        details.specs.push(SpecDetails { uri: "norm-other".to_owned(), images, ..details.specs[0].clone() });
+        details.sort();
+        *json = String::from_utf8(details.to_json()).unwrap();
+    });
+    let errors = verified(&forged).unwrap_err();
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert!(errors.len() == 1 && texts[0].contains("norm-other has the source key of another spec"), "{texts:?}");
+}
+
 fn random_items() -> impl Strategy<Value = Vec<Item>> {
     let one = (0usize..4, 0usize..30, prop::collection::vec(any::<u8>(), 1..2000));
     prop::collection::vec(one, 0..30).prop_map(|rows| {

@@ -111,7 +111,11 @@ impl Bundle {
         if details.launch_abi != self.launch_abi() {
             disagree(format!("launch ABI {} in the header, {} here", self.launch_abi(), details.launch_abi));
         }
+        let mut keys = BTreeSet::new();
         for spec in &details.specs {
+            if !keys.insert(spec.source_key) {
+                disagree(format!("{} has the source key of another spec, {}", spec.uri, spec.source_key));
+            }
             if spec.images.is_empty() {
                 disagree(format!("{} has no image", spec.uri));
             }

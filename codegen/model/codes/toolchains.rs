@@ -85,7 +85,7 @@ pub(super) const TOOLCHAINS: &[Code] = &[
         "PB-1514",
         "A compiler did not end in time",
         "It was killed with everything that it had started. What it had said by then is in the error.",
-        "Try again on a machine with less load. If it hangs always, take another toolkit.",
+        "Try again on a machine with less load, or give it more time with PARBAKE_COMPILE_TIMEOUT. If it hangs always, take another toolkit.",
     ),
     row(
         "PB-1515",
@@ -97,7 +97,7 @@ pub(super) const TOOLCHAINS: &[Code] = &[
         "PB-1516",
         "A compilation's files cannot be written or read",
         "The private folder of a compiler could not be made, filled or read; the cause says why.",
-        "Make room in the temporary folder, or set TMPDIR to another one.",
+        "Make room in the folder that the error names, or set PARBAKE_TMP to another one.",
     ),
     row(
         "PB-1517",
