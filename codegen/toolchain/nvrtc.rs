@@ -128,7 +128,7 @@ impl Nvrtc {
         let builtins = builtins(&canonical).ok_or_else(|| {
             unusable(format!("expected `libnvrtc-builtins.so.*` beside it in `{}`", parent(&canonical).display()))
         })?;
-        let foreign = super::find::mapped("libnvrtc.so").iter().any(|m| *m == canonical);
+        let foreign = super::find::mapped("libnvrtc.so").contains(&canonical);
         let builds = builds(&canonical, &builtins)?;
         let [library_id, builtins_id] = &builds;
         let named = builtins_version(&builtins).filter(|_| library_id.is_elf() && builtins_id.is_elf());
