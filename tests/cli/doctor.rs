@@ -68,6 +68,15 @@ fn a_bundle_that_cannot_be_used_is_a_problem_and_a_stale_one_a_warning() {
 #[test]
 fn folders_that_others_may_write_are_problems() {
     let machine = Machine::new();
+    let part = machine.path("toolchains/cuda-1.0");
+    std::fs::create_dir_all(&part).unwrap();
+    let stamp = r#"{"name": "cuda", "version": "1.0", "licence": "none", "wheels": []}"#;
+    std::fs::write(part.join("component.json"), stamp).unwrap();
+    std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let ran = machine.say("doctor --json");
+    assert_eq!((ran.status, worst(&ran.json(), "toolchain")), (1, "problem"), "{ran:?}");
+    assert!(ran.stdout.contains(&format!("{} may be written by everybody", part.display())), "{ran:?}");
+    std::fs::remove_dir_all(&part).unwrap();
     for (folder, section) in [(machine.workspace(), "workspace"), (machine.path("toolchains"), "toolchain")] {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
