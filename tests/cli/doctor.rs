@@ -89,6 +89,28 @@ fn folders_that_others_may_write_are_problems() {
 }
 
 #[test]
+fn a_temporary_folder_may_be_everybodys_if_others_cannot_rename_there() {
+    let machine = Machine::new();
+    let everybodys = machine.path("scratch");
+    std::fs::create_dir(&everybodys).unwrap();
+    let shown = everybodys.to_str().unwrap().to_owned();
+    let workspace = everybodys.join("w");
+    let machine = machine.set("PARBAKE_TMP", &shown).set("PARBAKE_WORKSPACE", workspace.to_str().unwrap());
+    let set_mode = |mode| std::fs::set_permissions(&everybodys, std::fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o1777);
+    assert_ne!(worst(&machine.say("doctor --json").ok().json(), "workspace"), "problem");
+    set_mode(0o777);
+    let ran = machine.say("doctor --json");
+    assert_eq!((ran.status, worst(&ran.json(), "workspace")), (1, "problem"), "{ran:?}");
+    assert!(ran.stdout.contains(&format!("chmod +t {shown}, or set PARBAKE_TMP")), "{ran:?}");
+    // Whose it is not cannot follow such advice.
+    if std::os::unix::fs::chown(&everybodys, Some(1234), None).is_ok() {
+        let ran = machine.say("doctor --json");
+        assert!(ran.status == 1 && !ran.stdout.contains("chmod"), "{ran:?}");
+    }
+}
+
+#[test]
 fn only_a_deep_look_finds_damage() {
     let machine = Machine::new();
     publish(&machine, "f32", "host");
