@@ -14,7 +14,7 @@ use crate::store::{Store, StoreError, other_version};
 use crate::workspace::Workspace;
 use parbake_model::metadata::Metadata;
 use parbake_model::owner::{KEPT, Owner};
-use parbake_model::{Digest, Target, cubin, space};
+use parbake_model::{Digest, Target, cubin, space, trust};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
@@ -351,13 +351,13 @@ impl Cache {
         self.remove(all.collect(), &mut pruned);
         for folder in self.folders(&self.workspace.temporary(), &mut pruned.failed) {
             if folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(KEPT)) {
-                let _ = std::fs::remove_dir_all(&folder);
+                remove_own(&folder);
             }
         }
         for folder in self.folders(&self.workspace.generated(), &mut pruned.failed) {
             // Others may be writing there; they take what happens for a file system that refuses.
             if folder.file_name().is_some_and(|n| n.to_string_lossy().contains('@')) {
-                let _ = std::fs::remove_dir_all(&folder);
+                remove_own(&folder);
             }
         }
         self.remove_empty();
@@ -423,8 +423,7 @@ impl Cache {
             return;
         }
         for uri in uris {
-            let folder = self.workspace.generated().join(format!("{uri}@{}", source_key.short(12)));
-            let _ = std::fs::remove_dir_all(folder);
+            remove_own(&self.workspace.generated().join(format!("{uri}@{}", source_key.short(12))));
         }
     }
 
@@ -463,6 +462,13 @@ pub(crate) fn note_use(folder: &Path) {
     let recent = |used: SystemTime| now.duration_since(used).is_ok_and(|idle| idle < DAY);
     if std::fs::metadata(folder).and_then(|m| m.modified()).is_ok_and(|used| !recent(used)) {
         let _ = File::open(folder).and_then(|folder| folder.set_modified(now));
+    }
+}
+
+/// Removes a folder of this user. The one above it may be everybody's, and then names prove nothing.
+fn remove_own(folder: &Path) {
+    if trust::is_own(folder) {
+        let _ = std::fs::remove_dir_all(folder);
     }
 }
 

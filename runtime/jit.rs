@@ -16,6 +16,7 @@ use parbake_codegen::toolchain::{
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
 use parbake_model::source::HOST;
+use parbake_model::trust;
 use parbake_model::{Digest, Target, Toolkit};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -88,7 +89,7 @@ fn host(library: &Library) -> Result<Shared, Report> {
     let workspace = &library.workspace;
     // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
     let shared = library.config.toolchains.join("host");
-    let trusted = parbake_model::trust::check(&library.config.toolchains, false).is_ok();
+    let trusted = [&library.config.toolchains, &shared].into_iter().all(|f| trust::check(f, false).is_ok());
     let own = workspace.trusted(&workspace.host()).is_ok().then(|| workspace.host());
     let kept = trusted.then_some(shared).into_iter().chain(own).collect();
     // A folder that the settings name may be anybody's, because what is made in it is private.

@@ -6,6 +6,7 @@
 
 use crate::workspace::Workspace;
 use parbake_model::owner::Owner;
+use parbake_model::trust;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,12 +72,14 @@ impl Workspace {
             (self.temporary(), &["compile-"]),
             (self.generated(), &["stage-"]),
         ] {
-            if self.trusted(&folder).is_err() {
+            // Where compilers work may be everybody's.
+            let anybodys = folder == self.temporary() && self.works_elsewhere();
+            if !anybodys && self.trusted(&folder).is_err() {
                 continue;
             }
             found.extend(entries(&folder).filter(|path| {
                 let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-                let ours = prefixes.iter().any(|prefix| name.starts_with(prefix));
+                let ours = prefixes.iter().any(|prefix| name.starts_with(prefix)) && (!anybodys || trust::is_own(path));
                 ours && is_old(path, now, older_than) && !is_used(path, name)
             }));
         }
@@ -220,6 +223,30 @@ mod tests {
         assert!(kept.iter().chain([&locked]).all(|p| p.exists()));
         drop(lock);
         assert_eq!(place.workspace.collect_leftovers(DAY).count, 1);
+    }
+
+    #[test]
+    fn what_is_ours_goes_from_a_folder_of_everybody_too() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
+        let path = |path: PathBuf| path.to_str().unwrap().to_owned();
+        let settings =
+            [("PARBAKE_WORKSPACE", path(folder.path().join("w"))), ("PARBAKE_TMP", path(folder.path().into()))];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value));
+        let workspace = Workspace::of(&parbake_model::settings::Config::from_pairs(settings).unwrap());
+        let dead = Owner { process: u32::MAX, ..Owner::this() }.tag();
+        let [ours, foreign] = ["a", "b"].map(|n| folder.path().join(format!("compile-{dead}-{n}")));
+        for path in [&ours, &foreign] {
+            std::fs::create_dir(path).unwrap();
+            set_age(path, 2 * 24 * 3600);
+        }
+        let given = chown(&foreign, Some(1234), None).is_ok();
+        assert_eq!(workspace.collect_leftovers(DAY).count, if given { 1 } else { 2 });
+        assert_eq!((ours.exists(), foreign.exists()), (false, given));
+        if !given {
+            println!("skipped in part: needs the right to give files away");
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const PAUSE: Duration = Duration::from_millis(10);
+/// How often the lock's file may have gone before locks are taken for not working. A collection takes it once.
+const GONE: u32 = 20;
 
 /// Held while one build is made; released when dropped, or by the kernel if the process dies.
 #[derive(Debug)]
@@ -25,17 +27,30 @@ impl BuildLock {
     /// Takes the lock of a build, saying once, and at once, that it waits and for whom. Gives up after `limit`, and at
     /// once where locks do not work or nothing can be written: compiling twice is better than failing.
     pub(crate) fn take(workspace: &Workspace, build_key: Digest, what: &str, limit: Duration) -> Self {
-        let none = Self { _file: None };
         let path = workspace.locks().join(format!("{build_key}.lock"));
+        let mut next = || fault::retried(|| open(workspace, &path)).and_then(|file| attempt(file, &path));
+        Self::wait(&mut next, &path, what, limit)
+    }
+
+    /// Makes attempts until one succeeds or there is no point in another.
+    fn wait(next: &mut dyn FnMut() -> io::Result<Attempt>, path: &Path, what: &str, limit: Duration) -> Self {
+        let none = Self { _file: None };
         let start = Instant::now();
-        let mut said = None;
+        let (mut said, mut gone) = (None, 0);
         loop {
-            match fault::retried(|| open(workspace, &path)).and_then(|file| attempt(file, &path)) {
+            match next() {
                 Ok(Attempt::Taken(file)) => {
                     sign(&file, what);
                     return Self { _file: Some(file) };
                 }
-                Ok(Attempt::Gone) => continue,
+                Ok(Attempt::Gone) => {
+                    gone += 1;
+                    if gone >= GONE || start.elapsed() >= limit {
+                        let lock = path.display();
+                        tracing::debug!(%lock, "the file of a lock is another one each time; going on without");
+                        return none;
+                    }
+                }
                 Ok(Attempt::Held(file)) => {
                     let waited = start.elapsed();
                     let holder = holder(&file);
@@ -80,8 +95,11 @@ fn attempt(file: File, path: &Path) -> io::Result<Attempt> {
     match file.try_lock() {
         Ok(()) => {
             let place = |m: std::fs::Metadata| (m.dev(), m.ino());
-            let same = file.metadata().map(place)? == std::fs::metadata(path).map(place).unwrap_or_default();
-            Ok(if same { Attempt::Taken(file) } else { Attempt::Gone })
+            let there = match std::fs::metadata(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Gone),
+                there => there?,
+            };
+            Ok(if place(file.metadata()?) == place(there) { Attempt::Taken(file) } else { Attempt::Gone })
         }
         Err(TryLockError::WouldBlock) => Ok(Attempt::Held(file)),
         Err(TryLockError::Error(error)) => Err(error),
@@ -147,5 +165,41 @@ mod tests {
         let new = file();
         assert!(matches!(attempt(stale, &path), Ok(Attempt::Gone)));
         assert!(matches!(attempt(new, &path), Ok(Attempt::Taken(_))));
+    }
+    #[test]
+    fn a_file_that_is_another_one_each_time_ends_the_wait() {
+        let wait = |next: &mut dyn FnMut() -> io::Result<Attempt>| {
+            let mut tries = 0;
+            let mut next = || {
+                tries += 1;
+                assert!(tries < 1000, "a busy loop");
+                next()
+            };
+            let lock = BuildLock::wait(&mut next, Path::new("k.lock"), "k", Duration::from_secs(60));
+            (tries, lock._file.is_some())
+        };
+        // Where an open file and its name never have the same number.
+        assert_eq!(wait(&mut || Ok(Attempt::Gone)), (GONE, false));
+        assert_eq!(wait(&mut || Err(io::ErrorKind::PermissionDenied.into())), (1, false));
+        // Collected once or twice meanwhile.
+        let mut left = 2;
+        let taken = wait(&mut || {
+            left -= 1;
+            if left > 0 { Ok(Attempt::Gone) } else { Ok(Attempt::Taken(tempfile::tempfile()?)) }
+        });
+        assert_eq!(taken, (2, true));
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_looked_at_is_an_error_and_none_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("k.lock");
+        let file = || File::create(&path).unwrap();
+        assert!(matches!(attempt(file(), &path), Ok(Attempt::Taken(_))));
+        // A name below a file: the look at it fails, and would each time.
+        assert!(attempt(file(), &path.join("below")).is_err());
+        let stale = file();
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(attempt(stale, &path), Ok(Attempt::Gone)));
     }
 }

@@ -9,7 +9,7 @@ use crate::version;
 use crate::workspace::Workspace;
 use parbake_model::metadata::Metadata;
 use parbake_model::owner::Owner;
-use parbake_model::trust::Untrusted;
+use parbake_model::trust::{self, Untrusted};
 use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION};
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
@@ -120,6 +120,9 @@ impl StoreError {
         match self {
             Self::Io { .. } | Self::Damaged { .. } => None,
             Self::OtherVersion { .. } => Some("parbake cache prune --stale removes what no version here uses".into()),
+            Self::Untrusted(Untrusted { path, .. }) if !trust::is_own(path) => {
+                Some("set PARBAKE_WORKSPACE to a folder of yours".into())
+            }
             Self::Untrusted(Untrusted { path, .. }) => Some(format!(
                 "chmod go-w {}, or set PARBAKE_WORKSPACE to a folder of yours; PARBAKE_WORKSPACE_SHARED=on trusts the folder's group",
                 path.display()

@@ -60,6 +60,11 @@ impl Workspace {
     pub fn root(&self) -> &Path {
         &self.root
     }
+    /// Whether the members of its group trust each other.
+    #[must_use]
+    pub fn shared(&self) -> bool {
+        self.shared
+    }
     /// Generated sources.
     #[must_use]
     pub fn generated(&self) -> PathBuf {
@@ -88,11 +93,17 @@ impl Workspace {
         self.root.join("host")
     }
 
-    /// The topmost folder of ours above a path: the root, or the place that a part was given.
+    /// The topmost folder of ours above a path: the root, or the place that a part was given. The root may lie below such
+    /// a place, as with `PARBAKE_TMP=/tmp`: the nearest one counts.
     fn top(&self, path: &Path) -> &Path {
-        let parts = [&self.generated, &self.store, &self.temporary];
-        let apart = parts.into_iter().find(|part| path.starts_with(part) && !part.starts_with(&self.root));
-        apart.unwrap_or(&self.root)
+        let apart = [&self.generated, &self.store, &self.temporary].into_iter().filter(|p| !p.starts_with(&self.root));
+        let above = apart.chain([&self.root]).filter(|top| path.starts_with(top));
+        above.max_by_key(|top| top.components().count()).unwrap_or(&self.root)
+    }
+
+    /// Whether the temporary folder was set apart: then it may be everybody's, and not all that is in it is ours.
+    pub(crate) fn works_elsewhere(&self) -> bool {
+        !self.temporary.starts_with(&self.root)
     }
 
     /// Whether what is found at a path below the workspace may be used: its part and the root above it must be ours
@@ -176,5 +187,27 @@ impl Workspace {
             let _ = std::fs::remove_file(&staged);
         }
         written.map(|()| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_above_the_root_does_not_decide_for_what_is_below_the_root() {
+        let below = tempfile::tempdir().unwrap();
+        let everybodys = below.path().to_owned();
+        std::fs::set_permissions(&everybodys, Permissions::from_mode(0o1777)).unwrap();
+        let mut workspace = Workspace::new(everybodys.join("w"));
+        workspace.temporary = everybodys.clone();
+        assert_eq!(workspace.top(&workspace.store()), everybodys.join("w"));
+        assert_eq!(workspace.top(&everybodys.join("compile-1")), everybodys);
+        workspace.store = everybodys.join("s");
+        assert_eq!(workspace.top(&workspace.locks()), workspace.store);
+        for folder in [workspace.locks(), workspace.host(), workspace.generated()] {
+            workspace.trusted(&workspace.make(folder).unwrap()).unwrap();
+        }
+        assert!(workspace.trusted(&everybodys.join("x")).is_err());
     }
 }

@@ -94,6 +94,26 @@ pub fn check(path: &Path, shared: bool) -> Result<(), Untrusted> {
     why.map_or(Ok(()), |why| Err(Untrusted { path: path.to_owned(), why }))
 }
 
+/// Checks a folder in which private ones are made: it may be everybody's if its sticky bit keeps others from renaming
+/// what is not theirs, as that of `/tmp` does.
+///
+/// # Errors
+/// Why what is in it is not safe there.
+pub fn check_scratch(path: &Path, shared: bool) -> Result<(), Untrusted> {
+    let Err(untrusted) = check(path, shared) else { return Ok(()) };
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let Ok(me) = Identity::of_this_process() else { return Err(untrusted) };
+    let sticky = metadata.mode() & 0o1000 != 0;
+    if sticky && (metadata.uid() == 0 || metadata.uid() == me.user) { Ok(()) } else { Err(untrusted) }
+}
+
+/// Whether something belongs to this user. A link is looked at itself.
+#[must_use]
+pub fn is_own(path: &Path) -> bool {
+    let owner = std::fs::symlink_metadata(path).map(|m| m.uid());
+    owner.is_ok_and(|owner| Identity::of_this_process().is_ok_and(|me| me.user == owner))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -256,7 +256,13 @@ impl Finder<'_> {
             place(&format!("installed toolchains, `{}`", self.search.toolchains.display()), Vec::new(), None);
         }
         for (version, folder) in installed {
-            place(&format!("toolchain of CUDA {version}"), self.below(&folder), Some(version));
+            // The folder above it may be ours alone, and this one be everybody's.
+            match parbake_model::trust::check(&folder, false) {
+                Ok(()) => place(&format!("toolchain of CUDA {version}"), self.below(&folder), Some(version)),
+                Err(untrusted) => {
+                    place(&format!("toolchain of CUDA {version}, which is left alone: {untrusted}"), Vec::new(), None);
+                }
+            }
         }
         let active = std::env::var_os("VIRTUAL_ENV").filter(|v| !v.is_empty());
         let active = active.map(|v| site_packages(Path::new(&v))).unwrap_or_default();

@@ -56,6 +56,12 @@ impl Folder {
     }
 }
 
+/// Makes a folder of what will be run, and what is missing above it: others may read, and nobody else may write there,
+/// whatever the umask is.
+pub(super) fn make_for_all(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o755).create(folder)
+}
+
 fn make(places: &[PathBuf], prefix: &str, stays: bool) -> Result<TempDir, ToolchainError> {
     let (mut cramped, mut refused) = (None, None);
     for place in places {

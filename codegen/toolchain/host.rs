@@ -127,7 +127,7 @@ impl Host {
     fn keep(&self, name: &str, object: &[u8]) {
         let digest = Digest::of(object).0;
         let keep = |folder: &Path| {
-            std::fs::create_dir_all(folder)?;
+            folder::make_for_all(folder)?;
             let file = tempfile::NamedTempFile::new_in(folder)?;
             std::fs::write(file.path(), [&digest, object].concat())?;
             file.persist(folder.join(name)).map(|_| ()).map_err(|e| e.error)

@@ -5,12 +5,14 @@
 //! of two processes that install the same thing at once one adopts the other's.
 
 use super::components::{ALL, Component};
+use super::folder;
 use super::process::{self, Outcome, ProcessError};
 use parbake_model::report::{Class, Report};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::io::{self, Read};
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -205,8 +207,7 @@ fn install_with(
     }
     progress(&format!("{name}: licence: {}", component.licence));
     // Nobody else may write there, whatever the umask is: what is found there is run.
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder);
-    made.map_err(io_error("make the folder", folder, &name))?;
+    folder::make_for_all(folder).map_err(io_error("make the folder", folder, &name))?;
     let staging = tempfile::Builder::new().prefix(".staging-").tempdir_in(folder);
     let staging = staging.map_err(io_error("make a folder in", folder, &name))?;
     let staged = staging.path().join(&name);
@@ -219,7 +220,8 @@ fn install_with(
 
     let stamp = serde_json::to_string_pretty(&Stamp::of(component)).unwrap_or_default() + "\n";
     let path = staged.join(STAMP);
-    std::fs::write(&path, stamp).map_err(io_error("write", &path, &name))?;
+    let written = std::fs::File::options().write(true).create(true).truncate(true).mode(0o644).open(&path);
+    written.and_then(|mut file| file.write_all(stamp.as_bytes())).map_err(io_error("write", &path, &name))?;
     verify(component, &staged)?;
     match std::fs::rename(&staged, &place) {
         Ok(()) => progress(&format!("{name}: installed in {}", place.display())),
@@ -265,6 +267,15 @@ fn run_pip(
     // pip unpacks in its temporary folder and moves from there: on one file system that is a rename.
     let temporary = requirements.parent().unwrap_or(folder);
     command.env("TMPDIR", temporary).env("LC_ALL", "C.UTF-8").env("PIP_ROOT_USER_ACTION", "ignore");
+    // What it unpacks is run: the umask of this process may let others write there.
+    // SAFETY: between fork and exec, only `umask` is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            let umask = libc::umask(0o022);
+            libc::umask(umask | 0o022);
+            Ok(())
+        })
+    };
     let component = name.to_owned();
     let outcome = match process::run(command, LIMIT) {
         Ok(outcome) => outcome,
@@ -498,6 +509,31 @@ with zipfile.ZipFile(sys.argv[1] + "/" + name + "-1.0-py3-none-any.whl", "w") as
         let error = install_with(fixture.python(), &fixture.component, &folder, &mut |_| {}).unwrap_err();
         assert_eq!(error.code(), "PB-1538");
         assert!(error.report().to_string().contains("help: rm -r "), "{error}");
+    }
+
+    #[test]
+    fn nobody_else_may_write_what_is_installed_whatever_the_umask() {
+        use std::os::unix::fs::MetadataExt;
+        let Some(fixture) = Fixture::new() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let mut python = fixture.python();
+        // The umask of one child: that of this process is all tests'.
+        // SAFETY: `umask` is async-signal-safe.
+        unsafe {
+            python.pre_exec(|| {
+                libc::umask(0);
+                Ok(())
+            })
+        };
+        let path = install_with(python, &fixture.component, folder.path(), &mut |_| {}).unwrap();
+        let mut open = vec![path];
+        while let Some(next) = open.pop() {
+            let facts = std::fs::symlink_metadata(&next).unwrap();
+            assert_eq!(facts.mode() & 0o022, 0, "{} {:o}", next.display(), facts.mode());
+            if facts.is_dir() {
+                open.extend(std::fs::read_dir(next).unwrap().map(|e| e.unwrap().path()));
+            }
+        }
     }
 
     #[test]

@@ -68,6 +68,15 @@ fn a_bundle_that_cannot_be_used_is_a_problem_and_a_stale_one_a_warning() {
 #[test]
 fn folders_that_others_may_write_are_problems() {
     let machine = Machine::new();
+    let part = machine.path("toolchains/cuda-1.0");
+    std::fs::create_dir_all(&part).unwrap();
+    let stamp = r#"{"name": "cuda", "version": "1.0", "licence": "none", "wheels": []}"#;
+    std::fs::write(part.join("component.json"), stamp).unwrap();
+    std::fs::set_permissions(&part, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let ran = machine.say("doctor --json");
+    assert_eq!((ran.status, worst(&ran.json(), "toolchain")), (1, "problem"), "{ran:?}");
+    assert!(ran.stdout.contains(&format!("{} may be written by everybody", part.display())), "{ran:?}");
+    std::fs::remove_dir_all(&part).unwrap();
     for (folder, section) in [(machine.workspace(), "workspace"), (machine.path("toolchains"), "toolchain")] {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o777)).unwrap();
@@ -76,6 +85,28 @@ fn folders_that_others_may_write_are_problems() {
         assert!(ran.stdout.contains(&format!("chmod go-w {}", folder.display())), "{ran:?}");
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_ne!(worst(&machine.say("doctor --json").ok().json(), section), "problem");
+    }
+}
+
+#[test]
+fn a_temporary_folder_may_be_everybodys_if_others_cannot_rename_there() {
+    let machine = Machine::new();
+    let everybodys = machine.path("scratch");
+    std::fs::create_dir(&everybodys).unwrap();
+    let shown = everybodys.to_str().unwrap().to_owned();
+    let workspace = everybodys.join("w");
+    let machine = machine.set("PARBAKE_TMP", &shown).set("PARBAKE_WORKSPACE", workspace.to_str().unwrap());
+    let set_mode = |mode| std::fs::set_permissions(&everybodys, std::fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o1777);
+    assert_ne!(worst(&machine.say("doctor --json").ok().json(), "workspace"), "problem");
+    set_mode(0o777);
+    let ran = machine.say("doctor --json");
+    assert_eq!((ran.status, worst(&ran.json(), "workspace")), (1, "problem"), "{ran:?}");
+    assert!(ran.stdout.contains(&format!("chmod +t {shown}, or set PARBAKE_TMP")), "{ran:?}");
+    // Whose it is not cannot follow such advice.
+    if std::os::unix::fs::chown(&everybodys, Some(1234), None).is_ok() {
+        let ran = machine.say("doctor --json");
+        assert!(ran.status == 1 && !ran.stdout.contains("chmod"), "{ran:?}");
     }
 }
 

@@ -114,6 +114,21 @@ fn compilers_that_others_may_replace_are_left_alone() {
     }
     assert_eq!(worker("load 0").run().from(), ["jit"]);
     assert_eq!(tree(&toolchains), Vec::<String>::new());
+    // The folder of all is fine, that of one compiler or of the kept runtime is not.
+    set_mode(&toolchains, 0o755);
+    let part = toolchains.join("cuda-12.9");
+    std::fs::create_dir_all(part.join("lib")).unwrap();
+    set_mode(&part, 0o777);
+    let done = worker("obtain 0 sm_90a").run();
+    if done.answers[0].from.is_none() {
+        done.failed("PB-1501", &["toolchain of CUDA 12.9, which is left alone", "may be written by everybody"]);
+    }
+    let host = toolchains.join("host");
+    std::fs::create_dir(&host).unwrap();
+    set_mode(&host, 0o777);
+    std::fs::remove_dir_all(site.store()).unwrap();
+    assert_eq!(worker("load 0").run().from(), ["jit"]);
+    assert_eq!(tree(&host), Vec::<String>::new());
 }
 
 #[test]
@@ -122,8 +137,14 @@ fn modes_are_documented_and_no_umask_opens_them() {
         [("077", 0o700, 0o600), ("022", 0o755, 0o644), ("002", 0o755, 0o644), ("000", 0o755, 0o644)]
     {
         let site = Site::new();
-        assert_eq!(site.worker("load 0").after(&format!("umask {umask}")).run().from(), ["jit"]);
+        let toolchains = site.path("data/toolchains");
+        let worker = site.worker("load 0").set("PARBAKE_TOOLCHAINS", &toolchains);
+        assert_eq!(worker.after(&format!("umask {umask}")).run().from(), ["jit"]);
         assert_eq!(mode(&site.workspace), 0o700);
+        for made in [site.path("data"), toolchains.clone(), toolchains.join("host")] {
+            assert_eq!(mode(&made), folders, "umask {umask}: {}", made.display());
+        }
+        assert!(tree(&toolchains).iter().any(|name| name.ends_with(".o")));
         for name in tree(&site.workspace) {
             let path = site.workspace.join(&name);
             let expected = if path.is_file() { files } else { folders };

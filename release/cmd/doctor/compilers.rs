@@ -51,6 +51,11 @@ fn installed(config: &Config, deep: bool) -> Vec<Finding> {
     }
     for i in installed {
         let name = format!("{}-{}", i.name, i.version);
+        if let Err(untrusted) = trust::check(&i.path, false) {
+            let fix = format!("rm -r {}, and parbake toolchain install", i.path.display());
+            found.push(Finding::not_ok(section, Severity::Problem, untrusted.to_string(), fix));
+            continue;
+        }
         let component = components::ALL.iter().find(|c| c.name == i.name && c.version == i.version);
         let known = component.map(|c| install::verify(c, &i.path)).filter(|_| deep);
         if let Some(Err(error)) = known {

@@ -7,6 +7,7 @@ use parbake::store::StoreError;
 use parbake::workspace::Workspace;
 use parbake_model::Target;
 use parbake_model::settings::Config;
+use parbake_model::trust;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -51,9 +52,18 @@ fn part(workspace: &Workspace, name: &str, setting: &str, path: &Path) -> Findin
     }
     let elsewhere = format!("set {setting} to a folder of yours");
     let not_ok = |severity, what: String, fix: String| Finding::not_ok(section, severity, what, fix);
-    let finding = if let Err(untrusted) = workspace.trusted(path) {
-        let fix =
-            format!("chmod go-w {}, or {elsewhere}; PARBAKE_WORKSPACE_SHARED=on trusts its group", path.display());
+    // Compilers work in private folders: where these are, anybody may be.
+    let scratch = setting == "PARBAKE_TMP";
+    let trusted = if scratch { trust::check_scratch(path, workspace.shared()) } else { workspace.trusted(path) };
+    let finding = if let Err(untrusted) = trusted {
+        let bad = &untrusted.path;
+        let fix = match trust::is_own(bad) {
+            true if scratch => format!("chmod +t {}, or {elsewhere}", bad.display()),
+            true => {
+                format!("chmod go-w {}, or {elsewhere}; PARBAKE_WORKSPACE_SHARED=on trusts its group", bad.display())
+            }
+            false => elsewhere,
+        };
         not_ok(Severity::Problem, format!("{untrusted} ({about})"), fix)
     } else if let Err(error) = tempfile::tempfile_in(&there) {
         let what = format!("{shown}: cannot be written ({error}); compiled kernels stay in memory ({about})");
