@@ -5,10 +5,11 @@
 
 use crate::binding::Binding;
 use crate::bundles::Bundles;
-use crate::code::{Kernel, Place};
+use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
+use crate::load::Slot;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
 use crate::workspace::Workspace;
@@ -57,7 +58,7 @@ pub struct Library {
     pub(crate) store: Store,
     ops: Vec<LoadedOp>,
     pub(crate) bundles: Bundles,
-    pub(crate) kernels: RwLock<HashMap<u64, Arc<OnceCell<Arc<Kernel>>>>>,
+    pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
     #[cfg(feature = "jit")]

@@ -10,19 +10,65 @@ use crate::goal::Goal;
 use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
+use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::{Digest, Target, cubin, fatbin, verdict};
 use std::error::Error as _;
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The bytes of an image, what it was compiled for, and where it was found.
 type Image = (Vec<u8>, verdict::Image, Origin);
 
+/// How long a thread waits for another one before that is said to all.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A kernel of the registry, and whose turn it is to load it.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    pub(crate) kernel: OnceCell<Arc<Kernel>>,
+    /// Whether a thread is at work, and whether a long wait for it was said.
+    work: Mutex<(bool, bool)>,
+    done: Condvar,
+}
+
+/// Held by the thread that is at work.
+struct Turn<'a>(&'a Slot);
+
+impl Slot {
+    /// Waits until the kernel is there or it is this thread's turn. A long wait is said once, not by each thread.
+    fn turn(&self, uri: &str) -> Option<Turn<'_>> {
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = false;
+        while self.kernel.get().is_none() && work.0 {
+            if !std::mem::replace(&mut noted, true) {
+                tracing::info!(uri, "waiting for another thread of this process that loads it");
+            }
+            let (next, waited) = self.done.wait_timeout(work, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+            work = next;
+            if waited.timed_out() && work.0 && !std::mem::replace(&mut work.1, true) {
+                tracing::warn!(uri, "waiting for another thread of this process, which still loads it");
+            }
+        }
+        if self.kernel.get().is_some() {
+            return None;
+        }
+        *work = (true, false);
+        Some(Turn(self))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).0 = false;
+        self.0.done.notify_all();
+    }
+}
+
 impl Library {
     /// A kernel that this process loaded before.
     pub(crate) fn loaded(&self, key: u64) -> Option<Arc<Kernel>> {
-        self.kernels.read().ok()?.get(&key)?.get().cloned()
+        self.kernels.read().ok()?.get(&key)?.kernel.get().cloned()
     }
 
     /// The number of a spec: what [`Library::hit`] takes.
@@ -69,13 +115,10 @@ impl Library {
 
     /// Finds or compiles, then loads. One thread works for a key, others wait for it; a failure is tried again.
     pub(crate) fn load(&self, op: OpId, spec: &Spec, key: u64, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
-        let cell =
+        let slot =
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
-        // The registry holds one of these, this thread another; a third is that of a thread which is at work on it.
-        if cell.get().is_none() && Arc::strong_count(&cell) > 2 {
-            tracing::info!(uri = spec.uri, "waiting for another thread of this process that loads it");
-        }
-        let loaded = cell.get_or_try_init(|| {
+        let _turn = slot.turn(&spec.uri);
+        let loaded = slot.kernel.get_or_try_init(|| {
             let start = Instant::now();
             let (mut decision, found) = self.find_image(op, spec, goal)?;
             let (image, judged, origin, compile_ms) = match found {

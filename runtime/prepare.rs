@@ -116,7 +116,7 @@ impl Library {
     #[must_use]
     pub fn used(&self) -> Lock {
         let kernels = self.kernels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let loaded: Vec<_> = kernels.values().filter_map(|cell| cell.get()).collect();
+        let loaded: Vec<_> = kernels.values().filter_map(|slot| slot.kernel.get()).collect();
         let targets = loaded.iter().map(|kernel| kernel.wanted);
         Lock::new(loaded.iter().map(|kernel| &kernel.spec), targets)
     }
