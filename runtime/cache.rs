@@ -8,11 +8,11 @@
 //! none. A reader that had opened one of its files finds the other gone, and takes that for a miss. What was published
 //! or first used within the last minute stays, whatever the limits are, because a process may be about to load it.
 
-use crate::leftovers::{Collected, PRUNED, size};
+use crate::leftovers::{Collected, PRUNED, is_locked, size};
 use crate::library::Library;
 use crate::store::{Store, StoreError, other_version};
 use crate::workspace::Workspace;
-use parbake_model::metadata::Metadata;
+use parbake_model::metadata::{Metadata, MetadataError};
 use parbake_model::owner::{KEPT, Owner};
 use parbake_model::{Digest, Target, cubin, space, trust};
 use serde::Serialize;
@@ -222,11 +222,17 @@ impl Cache {
             }
         };
         let metadata = match std::fs::read(folder.join("meta.json")) {
-            Ok(text) => Metadata::from_json(&text).map_err(|e| e.to_string()),
+            Ok(text) => {
+                Metadata::from_json(&text).map_err(|e| (matches!(e, MetadataError::Schema { .. }), e.to_string()))
+            }
             Err(_) if !folder.exists() => return None,
-            Err(error) => Err(format!("meta.json: {error}")),
+            Err(error) => Err((false, format!("meta.json: {error}"))),
         };
-        let standing = self.standing(source_key, metadata.as_ref().ok());
+        let standing = match &metadata {
+            Err((true, why)) => Standing::Stale(why.clone()),
+            read => self.standing(source_key, read.as_ref().ok()),
+        };
+        let metadata = metadata.map_err(|(_, why)| why);
         Some(Entry { bytes: size(&folder), folder, source_key, target, build_key, metadata, used, standing })
     }
 
@@ -350,7 +356,8 @@ impl Cache {
         let all = entries.into_iter().map(|entry| Removed { entry, why: Reason::Cleared });
         self.remove(all.collect(), &mut pruned);
         for folder in self.folders(&self.workspace.temporary(), &mut pruned.failed) {
-            if folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(KEPT)) {
+            let kept = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(KEPT));
+            if kept && !is_locked(&folder) {
                 remove_own(&folder);
             }
         }

@@ -80,7 +80,7 @@ impl Workspace {
             found.extend(entries(&folder).filter(|path| {
                 let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
                 let ours = prefixes.iter().any(|prefix| name.starts_with(prefix)) && (!anybodys || trust::is_own(path));
-                ours && is_old(path, now, older_than) && !is_used(path, name)
+                ours && is_old(path, now, demanded(name, older_than)) && !is_used(path, name)
             }));
         }
         found
@@ -147,13 +147,25 @@ fn is_old(path: &Path, now: SystemTime, age: Duration) -> bool {
     modified.is_ok_and(|modified| now.duration_since(modified).is_ok_and(|since| since >= age))
 }
 
+/// What was put aside is used by nobody.
+fn is_aside(name: &str) -> bool {
+    name.starts_with("damaged-") || name.starts_with(PRUNED)
+}
+
+/// How old something must be at least. Of a process on another host only the lock tells whether it lives, and locks may
+/// not reach from there: it gets the full time, whoever asks.
+fn demanded(name: &str, older_than: Duration) -> Duration {
+    let here = is_aside(name) || Owner::of(name).is_some_and(|owner| owner.alive().is_some());
+    if here { older_than } else { older_than.max(AGE) }
+}
+
+/// Whether somebody holds the lock of a folder.
+pub(crate) fn is_locked(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 fn is_used(path: &Path, name: &str) -> bool {
-    // What was put aside is used by nobody.
-    if name.starts_with("damaged-") || name.starts_with(PRUNED) {
-        return false;
-    }
-    let locked = File::open(path).is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
-    locked || Owner::of(name).and_then(|owner| owner.alive()).unwrap_or(false)
+    !is_aside(name) && (is_locked(path) || Owner::of(name).and_then(|owner| owner.alive()).unwrap_or(false))
 }
 
 #[cfg(test)]
@@ -223,6 +235,24 @@ mod tests {
         assert!(kept.iter().chain([&locked]).all(|p| p.exists()));
         drop(lock);
         assert_eq!(place.workspace.collect_leftovers(DAY).count, 1);
+    }
+
+    #[test]
+    fn what_another_host_works_in_is_left_for_a_day_whoever_asks() {
+        let place = Place::new();
+        let (stage, compile) = (place.workspace.staging(), place.workspace.temporary());
+        let dead = Owner { process: u32::MAX, ..Owner::this() }.tag();
+        let here = place.leave(compile.clone(), &format!("compile-{dead}-abc"), 3600);
+        let there = [(&compile, "compile-1.1@elsewhere-abc"), (&stage, "stage-1.1@elsewhere-1-0")]
+            .map(|(parent, name)| place.leave(parent.clone(), name, 3600));
+        assert_eq!(place.workspace.leftovers(Duration::from_secs(60)).count, 1);
+        assert_eq!(place.workspace.collect_leftovers(Duration::from_secs(60)).count, 1);
+        assert!(!here.exists() && there.iter().all(|p| p.exists()));
+        there.iter().for_each(|p| set_age(p, 2 * 24 * 3600));
+        let lock = File::open(&there[0]).unwrap();
+        lock.lock().unwrap();
+        assert_eq!(place.workspace.collect_leftovers(Duration::from_secs(60)).count, 1);
+        assert!(there[0].exists());
     }
 
     #[test]

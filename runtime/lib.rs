@@ -42,6 +42,7 @@ mod lookup;
 pub mod memory;
 mod prepare;
 pub mod signature;
+mod slot;
 mod stats;
 pub mod store;
 mod tensor;

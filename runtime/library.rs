@@ -9,7 +9,7 @@ use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
-use crate::load::Slot;
+use crate::slot::Slot;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
 use crate::workspace::Workspace;

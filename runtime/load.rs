@@ -10,49 +10,14 @@ use crate::goal::Goal;
 use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
-use once_cell::sync::OnceCell;
-use parbake_model::Report;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::{Digest, Target, cubin, fatbin, verdict};
 use std::error::Error as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The bytes of an image, what it was compiled for, and where it was found.
 type Image = (Vec<u8>, verdict::Image, Origin);
-
-/// A place in the registry.
-#[derive(Debug, Default)]
-pub(crate) struct Slot {
-    pub(crate) kernel: OnceCell<Arc<Kernel>>,
-    /// When a compilation failed, and how.
-    failure: Mutex<Option<(Instant, Failure)>>,
-}
-
-#[derive(Clone, Debug)]
-struct Failure {
-    uri: String,
-    target: String,
-    report: Report,
-}
-
-impl Slot {
-    /// The failure of a compilation that ended after a thread had begun to wait for it. What failed is tried again by
-    /// whoever comes later; but sixty threads that wait do not find out one after the other.
-    fn failure_since(&self, arrived: Instant) -> Option<Error> {
-        let failure = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (_, Failure { uri, target, report }) = failure.as_ref().filter(|(at, _)| *at > arrived)?.clone();
-        Some(Error::Compile { uri, target, report: Box::new(report) })
-    }
-
-    fn remember(&self, error: &Error) {
-        if let Error::Compile { uri, target, report } = error {
-            let failure = Failure { uri: uri.clone(), target: target.clone(), report: (**report).clone() };
-            let mut slot = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            *slot = Some((Instant::now(), failure));
-        }
-    }
-}
 
 impl Library {
     /// A kernel that this process loaded before.
@@ -107,10 +72,7 @@ impl Library {
         let slot =
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
         let arrived = Instant::now();
-        // The registry holds one of these, this thread another; a third is that of a thread which is at work on it.
-        if slot.kernel.get().is_none() && Arc::strong_count(&slot) > 2 {
-            tracing::info!(uri = spec.uri, "waiting for another thread of this process that loads it");
-        }
+        let _turn = slot.turn(&spec.uri);
         let loaded = slot.kernel.get_or_try_init(|| {
             if let Some(failure) = slot.failure_since(arrived) {
                 return Err(failure);

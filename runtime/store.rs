@@ -7,7 +7,7 @@
 use crate::fault::{self, Fault};
 use crate::version;
 use crate::workspace::Workspace;
-use parbake_model::metadata::Metadata;
+use parbake_model::metadata::{Metadata, MetadataError};
 use parbake_model::owner::Owner;
 use parbake_model::report::{Class, Report};
 use parbake_model::trust::{self, Untrusted};
@@ -207,7 +207,13 @@ impl Store {
             let _ = std::fs::rename(&to, &path);
             return;
         }
-        tracing::warn!(path = %path.display(), moved = moved.is_ok(), "a damaged entry of the store is put aside");
+        let path = path.display();
+        match moved {
+            Ok(()) => tracing::warn!(%path, "a damaged entry of the store is put aside"),
+            Err(error) => {
+                tracing::warn!(%path, %error, "a damaged entry of the store cannot be put aside, and is not used")
+            }
+        }
     }
 
     /// Publishes an artifact; adopts the entry of a faster process. What was staged is gone afterwards, whatever
@@ -312,17 +318,23 @@ fn names<T: std::str::FromStr + Ord>(folder: &Path) -> Result<BTreeSet<T>, Store
 fn read(folder: &Path, source_key: Digest, target: Target, build_key: Digest) -> Result<Option<Artifact>, StoreError> {
     let damaged = |why: String| StoreError::Damaged { path: folder.to_owned(), why };
     let Some(text) = content(folder, "meta.json")? else { return Ok(None) };
-    let metadata = Metadata::from_json(&text).map_err(|e| damaged(e.to_string()))?;
+    let other = |why: String| StoreError::OtherVersion { path: folder.to_owned(), why };
+    let metadata = Metadata::from_json(&text).map_err(|error| match error {
+        // Whole for whoever wrote it.
+        MetadataError::Schema { .. } => other(error.to_string()),
+        _ => damaged(error.to_string()),
+    })?;
     let Some(bytes) = content(folder, &metadata.file)? else { return Ok(None) };
     let place = (metadata.source_key, metadata.target, metadata.build_key) == (source_key, target, build_key);
     let why = if !place {
         format!("its metadata is of {} for {}, build {}", metadata.uri, metadata.target, metadata.build_key.short(12))
-    } else if metadata.build_key != metadata.build() {
-        "its build key is not the one of what its metadata say".to_owned()
     } else if metadata.size != bytes.len() as u64 || metadata.image != Digest::of(&bytes) {
         format!("{} holds {} bytes that do not hash to {}", metadata.file, bytes.len(), metadata.image.short(12))
     } else if let Some(why) = other_version(&metadata) {
-        return Err(StoreError::OtherVersion { path: folder.to_owned(), why });
+        return Err(other(why));
+    } else if metadata.build_key != metadata.build() {
+        // How it is made up is for a version to say.
+        "its build key is not the one of what its metadata say".to_owned()
     } else {
         return Ok(Some(Artifact { bytes, metadata, path: Some(folder.to_owned()) }));
     };

@@ -273,7 +273,11 @@ fn entries_of_other_sources_or_versions_are_stale_and_damaged_ones_are_not() {
     std::fs::create_dir(&place).unwrap();
     std::fs::write(place.join("kernel.so"), bytes).unwrap();
     std::fs::write(place.join("meta.json"), foreign.to_json()).unwrap();
-    for folder in [old.path.as_ref().unwrap(), &place] {
+    // Of a library that writes other metadata.
+    let later = filled.folder(0).with_file_name(Digest::of(b"later").to_string());
+    std::fs::create_dir(&later).unwrap();
+    std::fs::write(later.join("meta.json"), r#"{"schema": 7, "kernel": 1}"#).unwrap();
+    for folder in [old.path.as_ref().unwrap(), &place, &later] {
         age(folder, HOUR);
     }
     // Of ours, and damaged.
@@ -285,15 +289,25 @@ fn entries_of_other_sources_or_versions_are_stale_and_damaged_ones_are_not() {
     let listing = cache.list();
     let stale = |e: &&parbake::cache::Entry| matches!(e.standing, Standing::Stale(_));
     let folders: Vec<_> = listing.entries.iter().filter(stale).map(|e| &e.folder).collect();
-    assert!(folders.len() == 2 && folders.contains(&&place) && folders.contains(&old.path.as_ref().unwrap()));
+    assert!(
+        folders.len() == 3
+            && folders.contains(&&later)
+            && folders.contains(&&place)
+            && folders.contains(&old.path.as_ref().unwrap())
+    );
     let wrong: Vec<_> = listing.entries.iter().filter(|e| cache.verify(e).is_err()).map(|e| &e.folder).collect();
     assert_eq!(wrong, [&damaged]);
     let m = &foreign;
     let error = filled.store.get(m.source_key, m.target, m.build_key).unwrap_err();
     assert!(matches!(error, StoreError::OtherVersion { .. }) && error.to_string().contains("7.0.0"), "{error}");
 
+    let error = filled.store.get(m.source_key, m.target, Digest::of(b"later")).unwrap_err();
+    assert!(matches!(error, StoreError::OtherVersion { .. }) && error.to_string().contains("schema 7"), "{error}");
+    let plan = cache.plan(&Limits { damaged: true, ..Limits::default() });
+    assert_eq!(plan.removed.iter().map(|r| &r.entry.folder).collect::<Vec<_>>(), [&damaged]);
+
     let pruned = cache.prune(&Limits { stale: true, damaged: true, ..Limits::default() });
-    assert_eq!((pruned.removed.len(), pruned.kept.count), (3, 2), "{pruned:?}");
+    assert_eq!((pruned.removed.len(), pruned.kept.count), (4, 2), "{pruned:?}");
     assert!(pruned.removed.iter().any(|r| matches!(&r.why, Reason::Damaged(why) if why.contains("3 bytes"))));
     // Whoever does not know the sources calls nothing stale.
     let blind = Cache::new(filled.world.library().workspace().clone());

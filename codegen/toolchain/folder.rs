@@ -3,7 +3,7 @@
 use super::diagnosis::keeps;
 use super::{CompileManifest, ToolchainError, Unit};
 use parbake_model::owner::{KEPT, Owner};
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -18,14 +18,16 @@ const ROOM: u64 = 64 << 20;
 
 /// A fresh folder below the first of some places that can be written and has room; if none has room, below the last
 /// that can be written. It goes away with the value. Its name tells whose it is: a killed process leaves it behind.
-pub(super) fn fresh(places: &[PathBuf]) -> Result<TempDir, ToolchainError> {
-    make(places, &format!("compile-{}-", Owner::this().tag()), false)
+pub(super) fn fresh(places: &[PathBuf]) -> Result<Folder, ToolchainError> {
+    Ok(Folder::of(make(places, &format!("compile-{}-", Owner::this().tag()), false)?, false))
 }
 
 /// The folder of one compilation.
 pub(super) struct Folder {
     folder: TempDir,
     kept: bool,
+    /// Locked while it is in use, so that other hosts see it too.
+    _lock: Option<File>,
 }
 
 impl Folder {
@@ -33,13 +35,18 @@ impl Folder {
     /// and that no collection takes.
     pub(super) fn new(places: &[PathBuf], manifest: &CompileManifest) -> Result<Self, ToolchainError> {
         if !keeps(manifest) {
-            return Ok(Self { folder: fresh(places)?, kept: false });
+            return fresh(places);
         }
         check_plain(&manifest.unit.name)?;
         let name = manifest.unit.name.trim_end_matches(".cu");
         let folder = make(places, &format!("{KEPT}{name}-"), true)?;
         tracing::info!(folder = %folder.path().display(), "the files of this compilation stay");
-        Ok(Self { folder, kept: true })
+        Ok(Self::of(folder, true))
+    }
+
+    fn of(folder: TempDir, kept: bool) -> Self {
+        let lock = File::open(folder.path()).ok().filter(|file| file.try_lock().is_ok());
+        Self { folder, kept, _lock: lock }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -137,8 +144,18 @@ mod tests {
         assert_eq!(fresh_one.path().parent(), Some(folder.path()));
         let name = fresh_one.path().file_name().unwrap().to_str().unwrap().to_owned();
         assert_eq!(Owner::of(&name), Some(Owner::this()));
-        assert_eq!(fresh(&[file]).unwrap_err().code(), "PB-1516");
+        assert_eq!(fresh(&[file]).err().unwrap().code(), "PB-1516");
         assert!(room(folder.path()).is_some_and(|bytes| bytes > 0));
+    }
+
+    #[test]
+    fn a_folder_in_use_is_locked() {
+        let place = tempfile::tempdir().unwrap();
+        let used = fresh(&[place.path().to_owned()]).unwrap();
+        let look = File::open(used.path()).unwrap();
+        assert!(matches!(look.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
+        drop(used);
+        assert!(look.try_lock().is_ok());
     }
 
     #[test]

@@ -37,6 +37,13 @@ fn a_disk_that_is_read_only_serves_what_it_holds() {
     assert_eq!(done.from(), ["store", "jit", "jit"]);
     done.said("kept in memory only", 1);
     assert_eq!(site.worker("load 0").set("PARBAKE_JIT", "off").run().from(), ["store"]);
+    disk.remount("rw");
+    std::fs::write(site.entries()[0].join("kernel.so"), "cut").unwrap();
+    disk.remount("ro");
+    let done = site.run("load 0");
+    assert_eq!(done.from(), ["jit"]);
+    done.said("a damaged entry of the store is put aside", 0);
+    assert!(done.log.contains("a damaged entry of the store cannot be put aside"), "{}", done.log);
     assert_eq!(tree(&site.workspace), before);
 }
 

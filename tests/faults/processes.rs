@@ -13,6 +13,7 @@ fn end(process: i32) {
 fn sixteen_processes_compile_a_missing_kernel_once_and_none_waits_silently() {
     let site = Site::new();
     let worker = || site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", "slow").set("PARBAKE_TEST_FAKE_SECONDS", "2");
+    let worker = || worker().set("PARBAKE_TEST_LOG", "warn");
     let done = site.start((0..16).map(|_| worker()).collect());
     assert_eq!(site.compiles().len(), 1);
     let jit: Vec<_> = done.iter().filter(|d| d.from() == ["jit"]).collect();
@@ -34,6 +35,11 @@ fn sixty_four_threads_compile_a_missing_kernel_once_and_none_waits_silently() {
     assert_eq!(done.from().len(), 64);
     assert_eq!(site.compiles().len(), 1);
     done.said("waiting for another thread of this process that loads it", 63);
+    let site = Site::new();
+    let worker = site.worker("load 0 threads 64").set("PARBAKE_TEST_FAKE_MODE", "slow");
+    let done = worker.set("PARBAKE_TEST_FAKE_SECONDS", "2.5").set("PARBAKE_TEST_LOG", "warn").run();
+    assert_eq!((done.from().len(), site.compiles().len()), (64, 1));
+    done.said("waiting for another thread of this process, which still loads it", 1);
 
     let site = Site::new();
     let done = site.worker("load 0 libraries 4").set("PARBAKE_TEST_FAKE_MODE", "slow").run();

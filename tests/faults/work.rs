@@ -97,7 +97,8 @@ fn line_up() {
 
 /// `load 0,1,2 [times N | threads N | libraries N]`, `obtain 0 sm_90a` or `bake 0 FILE`.
 pub(crate) fn run(job: &str) {
-    tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(std::io::stderr).init();
+    let level = std::env::var("PARBAKE_TEST_LOG").map_or(tracing::Level::DEBUG, |level| level.parse().unwrap());
+    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
     let words: Vec<&str> = job.split(' ').collect();
     let keys: Vec<usize> = words[1].split(',').map(|n| n.parse().unwrap()).collect();
     let count: usize = words.get(3).map_or(1, |n| n.parse().unwrap_or(1));
