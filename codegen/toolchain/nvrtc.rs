@@ -126,7 +126,7 @@ impl Nvrtc {
         let builtins = builtins(&canonical).ok_or_else(|| {
             unusable(format!("expected `libnvrtc-builtins.so.*` beside it in `{}`", parent(&canonical).display()))
         })?;
-        let foreign = super::find::mapped("libnvrtc.so").iter().any(|m| *m == canonical);
+        let foreign = super::find::mapped("libnvrtc.so").contains(&canonical);
         let ids = [&canonical, &builtins].map(|file| build_id(file).map_err(io("read", file)));
         let [library_id, builtins_id] = ids;
         let (library_id, builtins_id) = (library_id?, builtins_id?);
