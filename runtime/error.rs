@@ -1,7 +1,7 @@
 //! What can go wrong in the library. Each error has a stable code and says what to do.
 
 use crate::check::BadArguments;
-use crate::decision::{Decision, Miss, Origin};
+use crate::decision::{self, Decision, Miss, Origin};
 use crate::driver::{DriverError, NoDevice, Rejected};
 use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
@@ -192,6 +192,8 @@ pub enum Error {
         code: &'static str,
         /// All complaints.
         message: String,
+        /// What the system says, if it is the folder that cannot be read.
+        cause: Option<String>,
     },
     /// There are no kernel sources to compile from.
     #[error("there are no kernel sources to compile {uri} from")]
@@ -267,7 +269,12 @@ impl Error {
             Self::Host { .. } => new("PB-2104", Class::Failed),
             Self::Bundle { source, .. } => {
                 let class = if source.code() == "PB-1301" { Class::Environment } else { Class::Failed };
-                new(source.code(), class).caused_by_chain(source)
+                let report = new(source.code(), class).caused_by_chain(source);
+                if class == Class::Environment {
+                    report.help("name a bundle that can be read, in `--bundle` or PARBAKE_BUNDLES")
+                } else {
+                    report
+                }
             }
             Self::Signature { path, source } => source.report(path),
             Self::PublicKey(e) => e.report(),
@@ -283,15 +290,15 @@ impl Error {
                     None => report,
                 }
             }
-            Self::Store(e) => {
-                let report = new(e.code(), Class::Environment);
-                e.help().map_or(report.clone(), |help| report.help(help))
-            }
+            Self::Store(e) => e.report(),
             Self::Source(e) => {
                 let report = new("PB-1104", Class::Environment);
                 std::error::Error::source(e).map_or(report.clone(), |s| report.caused_by_chain(s))
             }
-            Self::Definitions { code, .. } => new(code, Class::Failed),
+            Self::Definitions { code, cause: Some(cause), .. } => new(code, Class::Environment)
+                .caused_by(cause)
+                .help("set PARBAKE_KERNELS to the folder `kernels` of a checkout, or unset it to use the sources inside the library"),
+            Self::Definitions { code, cause: None, .. } => new(code, Class::Failed),
             Self::NoSources { .. } => new("PB-1110", Class::Environment).help("set PARBAKE_KERNELS to a folder of kernel sources, or use a build with the feature `embed-sources`"),
         }
     }
@@ -310,14 +317,7 @@ fn uncovered(what: String, gaps: &[Decision]) -> Report {
         let label = format!("{} on {}", gap.spec, gap.runs_on);
         report = report.with(label, gap.uri.clone() + &searched.collect::<String>());
     }
-    let list = |part: fn(&Decision) -> &String| {
-        let parts: std::collections::BTreeSet<&str> = gaps.iter().map(|gap| part(gap).as_str()).collect();
-        parts.into_iter().collect::<Vec<_>>().join(",")
-    };
-    let (archs, ops) = (list(|gap| &gap.arch), list(|gap| &gap.path));
-    report.help(format!(
-        "parbake build --arch {archs} --op {ops} -o missing.pbk\nthen pass `--bundle missing.pbk` or set PARBAKE_BUNDLES to its absolute path"
-    ))
+    report.help(decision::remedy(gaps, "missing.pbk"))
 }
 
 /// What failed, one after the other; the class of the worst.

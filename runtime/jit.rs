@@ -180,7 +180,7 @@ impl Library {
         profile: Profile,
     ) -> Result<CompileManifest, Error> {
         let entry = Entry { op: self.definition(op).clone(), sources: self.sources(op)?.clone() };
-        let wrong = |e: RenderError| Error::Definitions { code: e.code(), message: e.to_string() };
+        let wrong = |e: RenderError| Error::Definitions { code: e.code(), message: e.to_string(), cause: None };
         artifact::plan(&entry, spec, target, toolchain, profile).map_err(wrong)
     }
 

@@ -326,8 +326,11 @@ fn read_ops(folder: Option<&Path>, tree: Option<&KernelTree>) -> Result<Vec<Load
     };
     #[cfg(feature = "jit")]
     if let (Some(folder), Some(tree)) = (folder, tree) {
-        let ops = parbake_codegen::registry::definitions(folder, tree)
-            .map_err(|e| Error::Definitions { code: e.code(), message: e.to_string() })?;
+        let ops = parbake_codegen::registry::definitions(folder, tree).map_err(|e| Error::Definitions {
+            code: e.code(),
+            message: e.to_string(),
+            cause: std::error::Error::source(&e).map(ToString::to_string),
+        })?;
         let built = |op: &Op| manifest.ops.iter().find(|m| m.op.name == op.name);
         return Ok(ops.into_iter().map(|op| load(op.clone(), built(&op))).collect());
     }

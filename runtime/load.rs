@@ -190,7 +190,8 @@ impl Library {
                 self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)
             }
             Err(report) => {
-                decision.miss("jit", Some(goal.target()), Miss::NoToolchain, report.to_string());
+                decision.miss("jit", Some(goal.target()), Miss::NoToolchain, &report);
+                decision.toolchain = report.help;
                 Err(self.not_covered(decision))
             }
         }

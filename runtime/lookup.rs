@@ -74,6 +74,7 @@ impl Library {
                     if searched.is_empty() { String::new() } else { format!("; searched {}", searched.join("; ")) };
                 let why = format!("no toolchain: {}{searched}", report.what);
                 decision.miss("jit", Some(goal.target()), Miss::NoToolchain, why);
+                decision.toolchain = report.help;
                 false
             }
         }
@@ -111,11 +112,15 @@ impl Library {
             uri: spec.uri.clone(),
             source_key,
             runs_on: goal.words(),
-            arch: if goal.target() == Target::Host { "host".to_owned() } else { goal.target().digits() },
+            arch: match goal.target() {
+                Target::Sm(..) => goal.target().digits(),
+                other => other.to_string(),
+            },
             steps: Vec::new(),
             from: None,
             target: None,
             version_bypass: None,
+            toolchain: Vec::new(),
         };
         if self.config.profile == Profile::Release {
             let params = self.config.version_bypass.is_some().then(|| self.params_digest(op)).transpose()?;

@@ -9,6 +9,7 @@ use crate::version;
 use crate::workspace::Workspace;
 use parbake_model::metadata::Metadata;
 use parbake_model::owner::Owner;
+use parbake_model::report::{Class, Report};
 use parbake_model::trust::Untrusted;
 use parbake_model::{Digest, LAUNCH_ABI, Target, VERSION};
 use std::collections::BTreeSet;
@@ -112,6 +113,13 @@ impl StoreError {
             Self::Apart { .. } => "PB-1606",
             Self::OtherVersion { .. } => "PB-1620",
         }
+    }
+
+    /// For a person.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let report = Report::new(self.code(), Class::Environment, self.to_string());
+        self.help().map_or(report.clone(), |help| report.help(help))
     }
 
     /// What to do.

@@ -261,11 +261,7 @@ fn select(cache: &Cache, library: Option<&Library>, filter: &Filter) -> Listing 
 
 /// What the file system refused, as reports.
 fn reports(errors: &[StoreError]) -> Vec<Report> {
-    let report = |e: &StoreError| {
-        let report = Report::new(e.code(), Class::Environment, e.to_string());
-        e.help().map_or(report.clone(), |help| report.help(help))
-    };
-    errors.iter().map(report).collect()
+    errors.iter().map(StoreError::report).collect()
 }
 
 fn finish(errors: &[StoreError]) -> Result<(), Failure> {

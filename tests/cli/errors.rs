@@ -99,3 +99,56 @@ fn a_malformed_definition_is_pointed_at() {
     }
     assert!(!machine.workspace().exists());
 }
+
+#[test]
+fn a_gap_without_a_compiler_names_what_brings_one() {
+    let machine = Machine::new().set("PARBAKE_NVRTC", "/nowhere/libnvrtc.so");
+    let lock = machine.write("p.lock", machine.say("lock --arch 90a --op rmsnorm --only dtype=f32").ok().stdout);
+    for words in [
+        "supports rmsnorm dtype=f32 --target 90a",
+        "why rmsnorm dtype=f32 --target 90a",
+        "prepare rmsnorm dtype=f32 --target 90a",
+        &format!("prepare --lock {lock} --target 90a,80"),
+        "run rmsnorm dtype=f32 --target 90a",
+    ] {
+        let ran = machine.say(words);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{words}: no `{part}` in {text}"));
+        let install = at("help: parbake toolchain install 12.9");
+        assert!(install < at("or, where there is a compiler: parbake build --arch "), "{words}: {text}");
+    }
+    // With JIT off no compiler is missing.
+    let off = Machine::new().set("PARBAKE_JIT", "off").say("supports rmsnorm dtype=f32 --target 90a");
+    assert!(off.stdout.contains("help: parbake build --arch 90a --op norm/rmsnorm"), "{off:?}");
+    assert!(!off.stdout.contains("toolchain install"), "{off:?}");
+}
+
+#[test]
+fn no_bundle_is_advised_for_ptx() {
+    for machine in [Machine::new().set("PARBAKE_JIT", "off"), Machine::new()] {
+        let ran = machine.say("supports rmsnorm dtype=f32 --target compute_90");
+        if ran.status == 0 {
+            continue;
+        }
+        assert!(ran.stdout.contains("bundles hold no PTX") && !ran.stdout.contains("parbake build"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_kernel_folder_that_is_not_there_is_the_environment_and_says_why() {
+    let ran = Machine::new().set("PARBAKE_KERNELS", "/nonexistent").say("run rmsnorm dtype=f32 --target host");
+    assert_eq!(ran.status, 3, "{ran:?}");
+    for text in ["PB-1102", "/nonexistent", "No such file", "help: set PARBAKE_KERNELS"] {
+        assert!(ran.stderr.contains(text), "no {text:?} in {ran:?}");
+    }
+}
+
+#[test]
+fn a_bundle_that_is_not_there_says_why_and_what_to_do() {
+    let machine = Machine::new();
+    let ran = machine.say("supports rmsnorm dtype=f32 --target host --bundle none.pbk");
+    assert_eq!(ran.status, 3, "{ran:?}");
+    for text in ["PB-1301", "none.pbk", "No such file", "help: name a bundle that can be read"] {
+        assert!(ran.stderr.contains(text), "no {text:?} in {ran:?}");
+    }
+}
