@@ -61,10 +61,21 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, out: Output) -> Result<(), Failure> {
-    let config = Config::from_env().map_err(parbake::Error::from)?;
+    let command = match command {
+        // What explains an error works whatever is wrong.
+        Command::Explain(args) => return cmd::explain::run(&args, out),
+        other => other,
+    };
+    let (config, bad) = Config::from_env_lenient();
     output::start_log(&config);
     for warning in &config.warnings {
         output::note(format!("warning: {warning}"));
+    }
+    match command {
+        Command::Config(args) => return cmd::config::run(args, config, &bad, out),
+        Command::Doctor(args) => return cmd::doctor::run(args, config, &bad, out),
+        _ if !bad.is_empty() => return Err(output::bad_settings(&bad).into()),
+        _ => {}
     }
     match command {
         Command::Ops(args) => cmd::ops::run(args, config, out),
@@ -84,8 +95,6 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Bench(args) => cmd::bench::run(args, config, out),
         Command::Cache(args) => cmd::cache::run(args, config, out),
         Command::Toolchain(args) => cmd::toolchain::run(args, config, out),
-        Command::Doctor(args) => cmd::doctor::run(args, config, out),
-        Command::Explain(args) => cmd::explain::run(&args, out),
-        Command::Config(args) => cmd::config::run(args, config, out),
+        Command::Doctor(_) | Command::Explain(_) | Command::Config(_) => unreachable!("bug: they ran already"),
     }
 }

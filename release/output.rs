@@ -1,7 +1,7 @@
 //! How commands speak: text or one JSON document on standard output, reports on standard error, exit statuses.
 
 use parbake_model::report::{Class, Report};
-use parbake_model::settings::Config;
+use parbake_model::settings::{BadSetting, Config};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -39,6 +39,11 @@ impl From<parbake::Error> for Failure {
     fn from(error: parbake::Error) -> Self {
         error.report().into()
     }
+}
+
+/// One report for each value that its setting does not accept.
+pub(crate) fn bad_settings(bad: &[BadSetting]) -> Vec<Report> {
+    bad.iter().map(|b| parbake::Error::from(b.clone()).report()).collect()
 }
 
 /// Text or JSON.

@@ -95,7 +95,12 @@ pub const SETTINGS: &[Setting] = &[
         "what the machine and the control group have free",
         "How much memory compilers may take together: how many run at once follows from it",
     ),
-    setting("PARBAKE_NVCC_LAUNCHER", "command", "none", "What to put before `nvcc`, as in `sccache`"),
+    setting(
+        "PARBAKE_NVCC_LAUNCHER",
+        "command",
+        "none",
+        "What to put before `nvcc` in `parbake bench`, as in `sccache`; nothing else runs `nvcc`",
+    ),
     setting("PARBAKE_NVRTC", "path", "searched for", "The NVRTC library to compile with"),
     setting(
         "PARBAKE_PROFILE",
@@ -334,10 +339,18 @@ impl Config {
     /// The first value, by name, that its setting does not accept. A value that is not UTF-8 is refused, paths
     /// included: settings are shown, hashed and written to files as text.
     pub fn from_env() -> Result<Self, BadSetting> {
+        strict(Self::from_env_lenient())
+    }
+
+    /// Reads this process's environment: what is good of it, with the defaults in place of values that their settings
+    /// do not accept, and those values, by name. Only for what explains or lists settings: nothing is to run with a
+    /// default that a person meant to change.
+    #[must_use]
+    pub fn from_env_lenient() -> (Self, Vec<BadSetting>) {
         Self::from_os_pairs(std::env::vars_os())
     }
 
-    fn from_os_pairs(pairs: impl Iterator<Item = (OsString, OsString)>) -> Result<Self, BadSetting> {
+    fn from_os_pairs(pairs: impl Iterator<Item = (OsString, OsString)>) -> (Self, Vec<BadSetting>) {
         let mut texts = Vec::new();
         let mut refused = Vec::new();
         for (name, value) in pairs {
@@ -350,10 +363,11 @@ impl Config {
                 }
             }
         }
-        match refused.into_iter().min() {
-            None => Self::from_pairs(texts),
-            Some((name, got)) => Err(BadSetting { name, expected: "UTF-8, also in a path".into(), got }),
-        }
+        let (config, mut bad) = Self::read(texts);
+        let expected = "UTF-8, also in a path";
+        bad.extend(refused.into_iter().map(|(name, got)| BadSetting { name, expected: expected.into(), got }));
+        bad.sort_by_key(|b| b.name);
+        (config, bad)
     }
 
     /// Reads variables given as pairs; empty values count as not set.
@@ -361,6 +375,10 @@ impl Config {
     /// # Errors
     /// The first value, by name, that its setting does not accept.
     pub fn from_pairs<I: IntoIterator<Item = (String, String)>>(pairs: I) -> Result<Self, BadSetting> {
+        strict(Self::read(pairs))
+    }
+
+    fn read<I: IntoIterator<Item = (String, String)>>(pairs: I) -> (Self, Vec<BadSetting>) {
         let vars: BTreeMap<String, String> = pairs.into_iter().filter(|(_, v)| !v.is_empty()).collect();
         let mut config = Self {
             aot_archs: None,
@@ -392,19 +410,27 @@ impl Config {
             set: BTreeMap::new(),
             warnings: Vec::new(),
         };
+        let mut bad = Vec::new();
         for setting in SETTINGS {
             let Some(text) = vars.get(setting.name) else { continue };
-            config.apply(setting, text)?;
-            config.set.insert(setting.name, text.clone());
+            match config.apply(setting, text) {
+                Ok(()) => drop(config.set.insert(setting.name, text.clone())),
+                Err(error) => bad.push(error),
+            }
         }
         let known = |name: &str| SETTINGS.iter().any(|s| s.name == name);
         // Variables of our own tests and builds are not settings.
         let private = |name: &str| name.starts_with("PARBAKE_TEST_");
         for name in vars.keys().filter(|n| n.starts_with("PARBAKE_") && !known(n) && !private(n)) {
-            let nearest = SETTINGS.iter().min_by_key(|s| edit_distance(s.name, name)).expect("bug: no settings");
-            config.warnings.push(format!("unknown setting {name}; the nearest one is {}", nearest.name));
+            // What all names begin with makes none of them near.
+            let rest = |name: &'static str| name.trim_start_matches("PARBAKE_");
+            let near = nearest(name.trim_start_matches("PARBAKE_"), SETTINGS.iter().map(|s| rest(s.name)));
+            config.warnings.push(match near {
+                Some(near) => format!("unknown setting {name}; the nearest one is PARBAKE_{near}"),
+                None => format!("unknown setting {name}; `parbake config` lists those there are"),
+            });
         }
-        Ok(config)
+        (config, bad)
     }
 
     fn apply(&mut self, setting: &'static Setting, text: &str) -> Result<(), BadSetting> {
@@ -455,14 +481,17 @@ impl Config {
                     let expected = "minisign public keys, `RW…`, or absolute paths of files that hold one";
                     if good { Ok(text.to_owned()) } else { Err(bad(expected)) }
                 };
-                self.public_keys = text.split(',').map(str::trim).map(key).collect::<Result<_, _>>()?;
+                // Also with keys that cannot be used: nothing that should have been signed passes for that.
                 self.signature = SignaturePolicy::Required;
+                self.public_keys = text.split(',').map(str::trim).map(key).collect::<Result<_, _>>()?;
             }
             "PARBAKE_SIGNATURE" => {
                 let policies = [SignaturePolicy::Required, SignaturePolicy::Warn, SignaturePolicy::Off];
                 let found = policies.into_iter().find(|p| p.word() == text);
+                // Keys that are refused say so themselves.
+                let refused = self.public_keys.is_empty() && self.signature == SignaturePolicy::Required;
                 self.signature = found.ok_or_else(|| bad("required, warn or off"))?;
-                if self.public_keys.is_empty() && self.signature != SignaturePolicy::Off {
+                if self.public_keys.is_empty() && !refused && self.signature != SignaturePolicy::Off {
                     return Err(bad("`off`, or the keys to check with in PARBAKE_PUBLIC_KEYS"));
                 }
             }
@@ -506,6 +535,11 @@ impl Config {
     }
 }
 
+/// The settings, if all of them are good.
+fn strict((config, bad): (Config, Vec<BadSetting>)) -> Result<Config, BadSetting> {
+    bad.into_iter().next().map_or(Ok(config), Err)
+}
+
 /// `$XDG_DATA_HOME`, else `$HOME/.local/share`, else a private folder in the temporary one. Never a user name look-up:
 /// it fails in containers that run under a number.
 fn data_home(vars: &BTreeMap<String, String>) -> PathBuf {
@@ -544,21 +578,24 @@ fn private_temp() -> PathBuf {
     std::env::temp_dir().join(format!("parbake-{uid}"))
 }
 
-/// Number of single-character edits between two texts.
+/// Number of edits between two texts: a character more, less or another, or two neighbours swapped.
 #[must_use]
 pub fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 0..a.len() {
+        let mut row = vec![i + 1];
+        for j in 0..b.len() {
+            let mut least = (last[j] + usize::from(a[i] != b[j])).min(row[j] + 1).min(last[j + 1] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                least = least.min(before[j - 1] + 1);
+            }
+            row.push(least);
         }
+        before = std::mem::replace(&mut last, row);
     }
-    row[b.len()]
+    last[b.len()]
 }
 
 /// The nearest of some names, if one is near enough to be a slip of the keyboard.
@@ -632,11 +669,11 @@ mod tests {
     fn a_value_that_is_not_utf8_is_an_error() {
         use std::os::unix::ffi::OsStringExt;
         let bytes = |name: &str| (OsString::from(name), OsString::from_vec(b"/a\xff".to_vec()));
-        let error = |pairs: Vec<_>| Config::from_os_pairs(pairs.into_iter()).unwrap_err().to_string();
+        let error = |pairs: Vec<_>| strict(Config::from_os_pairs(pairs.into_iter())).unwrap_err().to_string();
         let expected = "setting PARBAKE_KERNELS: expected UTF-8, also in a path, got `/a\u{fffd}`";
         assert_eq!(error(vec![bytes("PARBAKE_WORKSPACE"), bytes("PARBAKE_KERNELS")]), expected);
         // Other people's variables are none of our business.
-        assert!(Config::from_os_pairs([bytes("OTHER"), bytes("PARBAKE_TEST_X")].into_iter()).is_ok());
+        assert!(strict(Config::from_os_pairs([bytes("OTHER"), bytes("PARBAKE_TEST_X")].into_iter())).is_ok());
     }
 
     #[test]
@@ -695,5 +732,24 @@ mod tests {
     fn an_unknown_variable_is_a_warning_with_the_nearest_name() {
         let config = config(&[("PARBAKE_JITS", "1"), ("PARBAKE_TEST_X", "1")]).unwrap();
         assert_eq!(config.warnings, ["unknown setting PARBAKE_JITS; the nearest one is PARBAKE_JIT"]);
+    }
+
+    #[test]
+    fn an_unknown_variable_that_is_near_to_nothing_has_no_nearest_name() {
+        let config = config(&[("PARBAKE_LOG", "1")]).unwrap();
+        assert_eq!(config.warnings, ["unknown setting PARBAKE_LOG; `parbake config` lists those there are"]);
+    }
+
+    #[test]
+    fn all_bad_values_are_reported_and_the_good_ones_hold() {
+        let pairs = [("PARBAKE_JIT", "maybe"), ("PARBAKE_CACHE", "off"), ("PARBAKE_JOBS", "0")];
+        let (config, bad) = Config::read(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
+        assert_eq!(bad.iter().map(|b| b.name).collect::<Vec<_>>(), ["PARBAKE_JIT", "PARBAKE_JOBS"]);
+        assert!(!config.cache && config.jit && config.jobs > 0);
+        // Keys that cannot be used neither let anything pass nor make a second complaint.
+        let pairs = [("PARBAKE_PUBLIC_KEYS", "key.pub"), ("PARBAKE_SIGNATURE", "required")];
+        let (config, bad) = Config::read(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
+        assert_eq!(bad.iter().map(|b| b.name).collect::<Vec<_>>(), ["PARBAKE_PUBLIC_KEYS"]);
+        assert_eq!(config.signature, SignaturePolicy::Required);
     }
 }

@@ -1,8 +1,8 @@
 //! `parbake config`: every setting, its value and where that comes from.
 
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, bad_settings};
 use crate::text::Table;
-use parbake_model::settings::{Config, SETTINGS};
+use parbake_model::settings::{BadSetting, Config, SETTINGS};
 use serde::Serialize;
 
 /// Shows every setting with its value and origin; `--json` adds what each does.
@@ -16,19 +16,27 @@ struct Row {
     name: &'static str,
     value: String,
     origin: &'static str,
+    /// What the setting accepts, if that value is none of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
     kind: &'static str,
     default: &'static str,
     since: &'static str,
     summary: &'static str,
 }
 
-pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
+pub(crate) fn run(_: Args, config: Config, bad: &[BadSetting], out: Output) -> Result<(), Failure> {
     let rows: Vec<Row> = SETTINGS
         .iter()
         .map(|setting| {
-            let (value, origin) = config.shown(setting);
+            let refused = bad.iter().find(|b| b.name == setting.name);
+            let (value, origin) = match refused {
+                Some(bad) => (bad.got.clone(), "environment"),
+                None => config.shown(setting),
+            };
+            let refused = refused.map(|bad| bad.expected.clone());
             let (name, kind, default) = (setting.name, setting.kind, setting.default);
-            Row { name, value, origin, kind, default, since: setting.since, summary: setting.summary }
+            Row { name, value, origin, refused, kind, default, since: setting.since, summary: setting.summary }
         })
         .collect();
     // Unknown variables were warned about on standard error, as by every command.
@@ -37,10 +45,11 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     out.show(&all, || {
         let mut table = Table::new(&["SETTING", "ORIGIN", "VALUE"]);
         for row in &rows {
-            table.row([row.name, row.origin, &row.value]);
+            let refused = row.refused.as_ref().map(|_| "  REFUSED").unwrap_or_default();
+            table.row([row.name, row.origin, &format!("{}{refused}", row.value)]);
         }
         let folders = config.installed.iter().map(|folder| format!("  {}\n", folder.display()));
         format!("{}\ninstalled bundles are each `*.pbk` in\n{}", table.text(), folders.collect::<String>())
     });
-    Ok(())
+    if bad.is_empty() { Ok(()) } else { Err(Failure::shown(bad_settings(bad))) }
 }

@@ -152,3 +152,27 @@ fn a_bundle_that_is_not_there_says_why_and_what_to_do() {
         assert!(ran.stderr.contains(text), "no {text:?} in {ran:?}");
     }
 }
+
+#[test]
+fn bad_settings_are_reported_together_and_do_not_hide_their_explanation() {
+    let machine = Machine::new().set("PARBAKE_JIT", "maybe").set("PARBAKE_JOBS", "0").set("PARBAKE_CACHE", "off");
+    assert!(machine.say("explain PB-1001").ok().stdout.contains("PB-1001"));
+    let both = |text: &str| text.contains("PARBAKE_JIT") && text.contains("maybe") && text.contains("PARBAKE_JOBS");
+    let ran = machine.say("ops");
+    assert!(ran.status == 2 && ran.stdout.is_empty() && both(&ran.stderr), "{ran:?}");
+    let ran = machine.say("config");
+    assert!(ran.status == 2 && both(&ran.stdout) && both(&ran.stderr), "{ran:?}");
+    let line = |name: &str| ran.stdout.lines().find(|l| l.starts_with(name)).unwrap();
+    assert!(line("PARBAKE_JIT ").ends_with("maybe  REFUSED") && line("PARBAKE_CACHE").ends_with("off"), "{ran:?}");
+    let json = machine.say("config --json").json();
+    let jit = json["settings"].as_array().unwrap().iter().find(|s| s["name"] == "PARBAKE_JIT").unwrap();
+    assert_eq!((&jit["value"], &jit["refused"]), (&"maybe".into(), &"on or off".into()));
+    let ran = machine.say("doctor");
+    assert!(ran.status == 1 && both(&ran.stdout) && ran.stdout.contains("PARBAKE_CACHE=off"), "{ran:?}");
+}
+
+#[test]
+fn an_unknown_setting_names_only_a_setting_that_is_near() {
+    let ran = Machine::new().set("PARBAKE_LOG", "debug").say("ops").ok();
+    assert!(ran.stderr.contains("unknown setting PARBAKE_LOG; `parbake config`"), "{ran:?}");
+}

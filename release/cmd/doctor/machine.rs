@@ -1,9 +1,10 @@
 //! Driver, devices and settings.
 
 use super::{Finding, Section, Severity};
+use crate::output::bad_settings;
 use crate::text;
 use parbake::driver::{self, Driver, NoDevice};
-use parbake_model::settings::{Config, SETTINGS};
+use parbake_model::settings::{BadSetting, Config, SETTINGS};
 
 pub(super) fn driver() -> Vec<Finding> {
     let no_gpu = "install the NVIDIA driver to run on a GPU; `--target host` runs without one";
@@ -38,10 +39,18 @@ pub(super) fn driver() -> Vec<Finding> {
 }
 
 /// What is set, and what is set and means nothing.
-pub(super) fn settings(config: &Config) -> Vec<Finding> {
+pub(super) fn settings(config: &Config, bad: &[BadSetting]) -> Vec<Finding> {
     let set = SETTINGS.iter().filter_map(|s| config.set.get(s.name).map(|value| format!("{}={value}", s.name)));
     let mut found: Vec<Finding> = set.map(|what| Finding::ok(Section::Setting, what)).collect();
     let fix = "unset it, or correct its name; `parbake config` lists the settings";
+    for report in bad_settings(bad) {
+        found.push(Finding::reported(
+            Section::Setting,
+            Severity::Problem,
+            &report,
+            "correct or unset it: no other command runs",
+        ));
+    }
     let unknown = config.warnings.iter();
     found.extend(unknown.map(|what| Finding::not_ok(Section::Setting, Severity::Warning, what, fix)));
     if !config.cache {

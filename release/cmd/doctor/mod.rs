@@ -9,7 +9,7 @@ use crate::output::{Failure, Output};
 use crate::text::{self, Table};
 use parbake::Library;
 use parbake_model::report::{Class, Report};
-use parbake_model::settings::Config;
+use parbake_model::settings::{BadSetting, Config};
 use parbake_model::{Target, VERSION};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -133,8 +133,8 @@ struct Diagnosis {
     warnings: usize,
 }
 
-pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
-    let diagnosis = diagnose(&config, args.deep);
+pub(crate) fn run(args: Args, config: Config, bad: &[BadSetting], out: Output) -> Result<(), Failure> {
+    let diagnosis = diagnose(&config, bad, args.deep);
     out.show(&diagnosis, || describe(&diagnosis));
     if diagnosis.problems == 0 {
         return Ok(());
@@ -144,7 +144,7 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     Err(Failure::shown(vec![report]))
 }
 
-fn diagnose(config: &Config, deep: bool) -> Diagnosis {
+fn diagnose(config: &Config, bad: &[BadSetting], deep: bool) -> Diagnosis {
     let mut findings = machine::driver();
     let device = findings.iter().any(|f| f.section == Section::Device && f.is_ok());
     let compilers = compilers::look(config, deep);
@@ -165,7 +165,7 @@ fn diagnose(config: &Config, deep: bool) -> Diagnosis {
     findings.extend(bundles);
     findings.extend(workspace::look(config));
     findings.extend(workspace::store(config, deep));
-    findings.extend(machine::settings(config));
+    findings.extend(machine::settings(config, bad));
     if !(works.build || works.gpu || works.host) {
         let what = "kernels can neither be built nor run here";
         let fix = "mend what is listed above; `parbake toolchain install 12.9` brings a compiler";
