@@ -90,7 +90,7 @@ pub(crate) fn targets(option: Option<&str>, config: &Config) -> Result<Vec<Targe
     Ok(targets)
 }
 
-/// Splits `name=value` texts.
+/// Splits `name=value` texts, each name at most once.
 pub(crate) fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Report> {
     let split = |text: &String| {
         let pair = text.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
@@ -100,18 +100,7 @@ pub(crate) fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Report> {
                 .with("got", text)
         })
     };
-    texts.iter().map(split).collect()
-}
-
-/// Splits `name=value` texts of an op, each name at most once. Names and values are judged later.
-fn values(op: &Op, texts: &[String]) -> Result<Vec<(String, String)>, Report> {
-    let found = pairs(texts).map_err(|report| {
-        let of = |text: &str| op.axes.iter().find(|a| a.values.iter().any(|v| v.value == text));
-        match texts.iter().find_map(|text| Some((text, of(text)?))) {
-            Some((text, axis)) => report.help(format!("did you mean `{}={text}`?", axis.name)),
-            None => report.help(format!("`parbake ops {}` shows axes and tactics", op.name)),
-        }
-    })?;
+    let found = texts.iter().map(split).collect::<Result<Vec<_>, _>>()?;
     for (i, (name, value)) in found.iter().enumerate() {
         if let Some((_, first)) = found[..i].iter().find(|(n, _)| n == name) {
             return Err(Report::new("PB-3101", Class::Usage, format!("`{name}` is given twice"))
@@ -119,6 +108,20 @@ fn values(op: &Op, texts: &[String]) -> Result<Vec<(String, String)>, Report> {
         }
     }
     Ok(found)
+}
+
+/// Splits `name=value` texts of an op. Names and values are judged later.
+fn values(op: &Op, texts: &[String]) -> Result<Vec<(String, String)>, Report> {
+    pairs(texts).map_err(|report| {
+        if report.code != "PB-3005" {
+            return report;
+        }
+        let of = |text: &str| op.axes.iter().find(|a| a.values.iter().any(|v| v.value == text));
+        match texts.iter().find_map(|text| Some((text, of(text)?))) {
+            Some((text, axis)) => report.help(format!("did you mean `{}={text}`?", axis.name)),
+            None => report.help(format!("`parbake ops {}` shows axes and tactics", op.name)),
+        }
+    })
 }
 
 /// The first value of each axis, as one would type it.

@@ -5,6 +5,7 @@ use crate::select;
 use parbake::driver::{self, NoDevice};
 use parbake::trial::{Outcome, Trial};
 use parbake::{Error, Goal, Library, Place};
+use parbake_codegen::toolchain::memory;
 use parbake_model::dtype::DType;
 use parbake_model::identity::Profile;
 use parbake_model::op::Op;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         }
     }
     (trial.seed, trial.pad, trial.offset, trial.timed) = (args.seed, args.pad, args.offset, 20);
-    fits(def, &trial, available())?;
+    fits(def, &trial, memory::available().map(u128::from))?;
     let place = place(&library, &args, &trial)?;
     let outcome = trial.run(&library, op, place)?;
     out.show(&outcome, || text(&outcome));
@@ -77,13 +78,6 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
 
 /// Elements that may lie between rows, or before the first.
 const MOST_SPACE: i128 = 1 << 20;
-
-/// Bytes of memory that can be had, if the system says so.
-fn available() -> Option<u128> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u128>().ok().map(|kib| kib << 10)
-}
 
 /// Refuses shapes whose tensors and reference this machine cannot hold. Sizes that are not legal are judged later.
 fn fits(def: &Op, trial: &Trial, available: Option<u128>) -> Result<(), Report> {
