@@ -62,7 +62,7 @@ struct ListArgs {
 #[derive(clap::Args)]
 struct ShowArgs {
     /// A URI, a source key or a build key, or the beginning of one
-    #[arg(value_name = "URI|KEY")]
+    #[arg(value_name = "URI|KEY", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     what: String,
 }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 /// Lists the ops, or shows the whole signature of one.
 ///
 ///   parbake ops 'norm/*'
+///
 ///   parbake ops rmsnorm
 #[derive(clap::Args)]
 pub(crate) struct Args {

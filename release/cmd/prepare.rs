@@ -14,6 +14,7 @@ use std::time::Instant;
 /// Compiles what a job needs and no bundle covers, in parallel, into the store; or names every gap at once.
 ///
 ///   parbake prepare --lock parbake.lock --bundle norm.pbk
+///
 ///   parbake prepare rmsnorm dtype=bf16 --target 90a
 #[derive(clap::Args)]
 pub(crate) struct Args {

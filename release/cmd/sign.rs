@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 /// the public key then uses bundles with such a signature only.
 ///
 ///   parbake sign --generate-key release
+///
 ///   parbake sign norm.pbk --key release.key
 #[derive(clap::Args)]
 pub(crate) struct Args {

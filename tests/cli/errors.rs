@@ -184,3 +184,9 @@ fn an_unknown_setting_names_only_a_setting_that_is_near() {
     let ran = Machine::new().set("PARBAKE_LOG", "debug").say("ops").ok();
     assert!(ran.stderr.contains("unknown setting PARBAKE_LOG; `parbake config`"), "{ran:?}");
 }
+
+#[test]
+fn an_empty_name_of_an_entry_is_wrong_usage() {
+    let ran = Machine::new().run(&["cache", "show", ""]);
+    assert!(ran.status == 2 && ran.stderr.contains("URI|KEY"), "{ran:?}");
+}

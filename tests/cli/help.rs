@@ -11,6 +11,8 @@ fn every_command_has_help_with_an_example() {
         "expand",
         "supports",
         "why",
+        "lock",
+        "prepare",
         "build",
         "inspect",
         "verify",
@@ -39,6 +41,10 @@ fn every_command_has_help_with_an_example() {
         assert!(sentence.ends_with(['.', ';']) || sentence.contains(' '), "{command}: {help}");
         assert!(help.contains(&format!("parbake {command}")), "{command}: {help}");
         assert!(help.contains("--json"), "{command}: {help}");
+        let examples = help.lines().filter(|l| l.trim_start().starts_with("parbake "));
+        for example in examples {
+            assert_eq!(example.matches("parbake ").count(), 1, "two examples on one line of {command}: {example}");
+        }
     }
     assert!(!machine.workspace().exists());
 }

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 /// What a part lacks is said, with the reason.
 ///
 ///   parbake show rmsnorm-bf16-b256
+///
 ///   parbake show rmsnorm dtype=bf16 block=256 --bundle norm.pbk
 #[derive(clap::Args)]
 pub(crate) struct Args {
