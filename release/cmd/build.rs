@@ -92,7 +92,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     };
     let pairs = select::pairs(&args.only)?.into_iter();
     let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
-    config.jobs = jobs(args.jobs, &config, &targets, out);
+    config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
     let specs = match &lock {
         Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
@@ -113,15 +113,15 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     Ok(())
 }
 
-/// How many compilers run at once: as many as was said, or as processors and memory allow.
-fn jobs(given: Option<u16>, config: &Config, targets: &[Target], out: Output) -> usize {
+/// How many compilers run at once: as many as was said, or as processors and memory allow; then it can be told.
+pub(super) fn jobs(given: Option<u16>, config: &Config, targets: &[Target], told: bool) -> usize {
     if given.is_some() || config.set.contains_key("PARBAKE_JOBS") {
         return given.map_or(config.jobs, usize::from);
     }
     let kind = if targets.contains(&Target::Host) { Kind::Host } else { Kind::Nvrtc };
     let (free, each) = (memory::available(), memory::estimate(kind));
     let jobs = memory::jobs(config.jobs, free, config.memory, each);
-    if !out.json {
+    if told {
         let bytes = |memory: Option<u64>| memory.map_or("unknown".to_owned(), crate::text::bytes);
         let allowed = config.memory.map_or(String::new(), |m| format!(", PARBAKE_MEMORY allows {}", bytes(Some(m))));
         crate::output::note(format!(

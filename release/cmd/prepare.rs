@@ -1,6 +1,6 @@
 //! `parbake prepare`: has everything ready before a job starts.
 
-use super::lock;
+use super::{build, lock};
 use crate::output::{Failure, Output};
 use crate::select;
 use crate::text::Table;
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// A bundle to look in before those of PARBAKE_BUNDLES; may be repeated
     #[arg(long = "bundle", value_name = "FILE")]
     bundles: Vec<PathBuf>,
-    /// Compilers that run at once [default: PARBAKE_JOBS, else the processors at hand]
+    /// Compilers that run at once [default: PARBAKE_JOBS, else as processors and memory allow]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
 }
@@ -46,7 +46,6 @@ struct Summary {
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    config.jobs = args.jobs.map_or(config.jobs, usize::from);
     let start = Instant::now();
     let lock = args.lock.as_deref().map(lock::read).transpose()?;
     let listed = lock.as_ref().map(|lock| lock.targets.clone()).unwrap_or_default();
@@ -58,6 +57,8 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         },
         given => select::targets(given.as_deref(), &config)?,
     };
+    // Often there is nothing to compile, so nothing is told.
+    config.jobs = build::jobs(args.jobs, &config, &targets, false);
     let library = Library::open(select::with_bundles(config, &args.bundles)?)?;
     let sites: Vec<Site> = targets.into_iter().map(Site::Target).collect();
     let wanted = match (&lock, &args.op) {

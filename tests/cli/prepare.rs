@@ -68,3 +68,24 @@ fn a_lock_that_cannot_be_read_is_said() {
     let ran = machine.say("prepare");
     assert_eq!(ran.status, 2, "{ran:?}");
 }
+
+#[test]
+fn compilers_run_one_at_a_time_if_memory_is_for_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let machine = Machine::new().set("PARBAKE_MEMORY", "1M");
+    let (running, overlap) = (machine.path("running"), machine.path("overlap"));
+    let script = format!(
+        "#!/bin/sh\nmkdir {0} 2>/dev/null || touch {1}\nc++ \"$@\"\nstatus=$?\nrmdir {0} 2>/dev/null\nexit $status\n",
+        running.display(),
+        overlap.display()
+    );
+    let compiler = machine.write("c++-alone", script);
+    std::fs::set_permissions(&compiler, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let words = "prepare rmsnorm dtype=f32 block=512 rows=1 vec=16 --target host --json";
+    let words: Vec<&str> = words.split(' ').collect();
+    let ran = machine.command(&words).env("CXX", &compiler).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    let summary: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert!(summary["compiled"].as_u64().unwrap() > 1, "{summary}");
+    assert!(!overlap.exists());
+}
