@@ -26,7 +26,7 @@ pub(crate) fn need(config: &Config, names: &[(&str, bool)], out: Output) -> Resu
     for (name, with_nvcc) in names {
         for component in components::named(name, *with_nvcc).expect("bug: a name of the table") {
             let mut say = |line: &str| out.say(format!("  {line}"));
-            install::install(component, &config.toolchains, &mut say).map_err(|e| e.report())?;
+            install::install(component, &config.toolchains, config.offline, &mut say).map_err(|e| e.report())?;
         }
     }
     Ok(())

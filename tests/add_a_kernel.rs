@@ -128,7 +128,8 @@ fn libclang() -> Result<(), String> {
     if !there() && std::env::var("PARBAKE_TEST_FETCH").is_ok_and(|v| v == "1") {
         use parbake_codegen::toolchain::{components, install};
         for component in components::named("libclang", false).expect("libclang is in the table") {
-            install::install(component, &config.toolchains, &mut |line| println!("{line}")).expect("it installs");
+            install::install(component, &config.toolchains, config.offline, &mut |line| println!("{line}"))
+                .expect("it installs");
         }
     }
     there().then_some(()).ok_or_else(|| "libclang (parbake toolchain install libclang)".to_owned())

@@ -103,6 +103,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("PARBAKE_NVRTC", "path", "searched for", "The NVRTC library to compile with"),
     setting(
+        "PARBAKE_OFFLINE",
+        "boolean",
+        "off",
+        "`on` never fetches anything: a compiler that would have to be installed is an error",
+    ),
+    setting(
         "PARBAKE_PROFILE",
         "release|lineinfo|debug",
         "release",
@@ -278,6 +284,8 @@ pub struct Config {
     pub memory: Option<u64>,
     /// Prefix of nvcc's command.
     pub nvcc_launcher: Option<String>,
+    /// Whether nothing may be fetched.
+    pub offline: bool,
     /// The NVRTC library.
     pub nvrtc: Option<PathBuf>,
     /// What is compiled on demand.
@@ -396,6 +404,7 @@ impl Config {
             lock_timeout: Duration::from_secs(120),
             memory: None,
             nvcc_launcher: None,
+            offline: false,
             nvrtc: None,
             profile: Profile::Release,
             public_keys: Vec::new(),
@@ -474,6 +483,7 @@ impl Config {
             }
             "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
             "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),
+            "PARBAKE_OFFLINE" => self.offline = flag()?,
             "PARBAKE_PROFILE" => self.profile = text.parse().map_err(|()| bad("release, lineinfo or debug"))?,
             "PARBAKE_PUBLIC_KEYS" => {
                 let key = |text: &str| {

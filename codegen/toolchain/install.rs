@@ -23,6 +23,12 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// A component that cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
+    /// Nothing may be fetched.
+    #[error("{component} is not installed, and nothing may be fetched")]
+    Offline {
+        /// The component.
+        component: String,
+    },
     /// No wheels are pinned for this machine.
     #[error("{component} cannot be installed on {machine}: expected x86_64-linux, for which wheels are pinned")]
     Machine {
@@ -117,6 +123,7 @@ impl InstallError {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
+            Self::Offline { .. } => "PB-1540",
             Self::Machine { .. } => "PB-1531",
             Self::NoPython { .. } => "PB-1532",
             Self::NoPip { .. } => "PB-1533",
@@ -142,6 +149,9 @@ impl InstallError {
             report = report.caused_by_chain(source);
         }
         match self {
+            Self::Offline { .. } => report
+                .with("PARBAKE_OFFLINE", "on")
+                .help("unset PARBAKE_OFFLINE, or copy the component from another machine's PARBAKE_TOOLCHAINS"),
             Self::NoPython { .. } => report.help("install Python 3 with pip, or put one first in PATH"),
             Self::NoPip { .. } => report.help("python3 -m ensurepip, or install the package python3-pip"),
             Self::Digest { .. } => report.help("python3 -m pip cache purge; if it stays, the index serves other files"),
@@ -182,7 +192,16 @@ impl Stamp {
 ///
 /// # Errors
 /// No Python or pip, no network, other bytes than the pinned ones, no space, or something else in that place.
-pub fn install(component: &Component, folder: &Path, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, InstallError> {
+pub fn install(
+    component: &Component,
+    folder: &Path,
+    offline: bool,
+    progress: &mut dyn FnMut(&str),
+) -> Result<PathBuf, InstallError> {
+    let name = component.folder();
+    if offline && !folder.join(&name).exists() {
+        return Err(InstallError::Offline { component: name });
+    }
     install_with(Command::new("python3"), component, folder, progress)
 }
 

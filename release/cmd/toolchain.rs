@@ -59,11 +59,11 @@ fn bring(args: &InstallArgs, config: &Config, out: Output) -> Result<(), Failure
         .map_err(|e| Report::new(e.code(), Class::Usage, e.to_string()))?;
     let index = std::env::var("PIP_INDEX_URL").unwrap_or_else(|_| "the index that pip is set to".to_owned());
     let missing = wanted.iter().any(|c| !config.toolchains.join(c.folder()).exists());
-    if missing {
+    if missing && !config.offline {
         out.say(format!("fetching through pip from {index} into {}", config.toolchains.display()));
     }
     for component in &wanted {
-        install::install(component, &config.toolchains, &mut |line| out.say(format!("  {line}")))
+        install::install(component, &config.toolchains, config.offline, &mut |line| out.say(format!("  {line}")))
             .map_err(|e| e.report())?;
     }
     let mut installed = install::list(&config.toolchains);

@@ -190,3 +190,27 @@ fn an_empty_name_of_an_entry_is_wrong_usage() {
     let ran = Machine::new().run(&["cache", "show", ""]);
     assert!(ran.status == 2 && ran.stderr.contains("URI|KEY"), "{ran:?}");
 }
+
+#[test]
+fn offline_starts_no_process_to_fetch_anything() {
+    use std::os::unix::fs::PermissionsExt;
+    let machine = Machine::new().set("PARBAKE_OFFLINE", "on");
+    // Whoever starts Python leaves a trace.
+    let trace = machine.path("started");
+    let python = machine.write("python3", format!("#!/bin/sh\necho \"$@\" >>{}\nexit 1\n", trace.display()));
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", machine.path("").display(), std::env::var("PATH").unwrap());
+    for words in [&["toolchain", "install", "12.9"][..], &["demo"]] {
+        let ran = machine.command(words).env("PATH", &path).output().unwrap();
+        let error = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(3), "{words:?}: {error}");
+        assert!(error.contains("PB-1540") && error.contains("unset PARBAKE_OFFLINE"), "{words:?}: {error}");
+        let said = String::from_utf8(ran.stdout).unwrap();
+        assert!(!said.contains("fetching") && !trace.exists(), "{words:?}: {said}");
+    }
+    assert!(!machine.path("toolchains").exists());
+    // Without the setting it would have been started.
+    let machine = machine.set("PARBAKE_OFFLINE", "off");
+    machine.command(&["toolchain", "install", "12.9"]).env("PATH", &path).output().unwrap();
+    assert!(trace.exists());
+}

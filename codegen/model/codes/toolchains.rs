@@ -183,4 +183,10 @@ pub(super) const TOOLCHAINS: &[Code] = &[
         "A folder or file below it cannot be made, written or renamed.",
         "Set PARBAKE_TOOLCHAINS to a folder that you may write to.",
     ),
+    row(
+        "PB-1540",
+        "A compiler is missing, and nothing may be fetched",
+        "PARBAKE_OFFLINE is on, so nothing was asked for on any network and no pip was started.",
+        "Unset PARBAKE_OFFLINE, or copy the folder of that component from the PARBAKE_TOOLCHAINS of a machine that has it.",
+    ),
 ];
