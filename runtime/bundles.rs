@@ -9,6 +9,7 @@
 
 use crate::decision::{Decision, Miss};
 use crate::error::Error;
+use crate::fault::{self, Fault};
 use crate::goal::Goal;
 use crate::signature::{self, Keys};
 use crate::version;
@@ -37,7 +38,7 @@ pub(crate) struct OpenBundle {
     /// Its version does not fit, and was let pass.
     bypassed: bool,
     /// Why it is no longer looked into.
-    damaged: OnceLock<String>,
+    unusable: OnceLock<(Miss, String)>,
 }
 
 impl std::fmt::Debug for OpenBundle {
@@ -202,7 +203,8 @@ impl Admission {
     /// Opens a bundle file: its signature is checked first, and on the bytes that are parsed then.
     fn file(&self, path: &Path, tier: Tier) -> Result<OpenBundle, Error> {
         let refuse = |source| Error::Bundle { path: path.to_owned(), source };
-        let file = std::fs::File::open(path).map_err(|source| BundleError::Io { part: Part::Header, source });
+        let file = fault::retried(|| std::fs::File::open(path));
+        let file = file.map_err(|source| BundleError::Io { part: Part::Header, source });
         let mut opening = file.and_then(Opening::read).map_err(refuse)?;
         if self.signature != SignaturePolicy::Off {
             match signature::check(&self.keys, path, opening.signed().map_err(refuse)?) {
@@ -233,15 +235,15 @@ impl Admission {
                 pair: (abi == LAUNCH_ABI).then(|| format!("{library}:{VERSION}")),
             });
         }
-        Ok(OpenBundle { name, path, tier, bundle, bypassed, damaged: OnceLock::new() })
+        Ok(OpenBundle { name, path, tier, bundle, bypassed, unusable: OnceLock::new() })
     }
 }
 
 impl OpenBundle {
     /// Images of exactly these sources.
     fn candidates(&self, wanted: &Wanted<'_>) -> Candidates<'_> {
-        if let Some(why) = self.damaged.get() {
-            return Err((Miss::Integrity, why.clone()));
+        if let Some(why) = self.unusable.get() {
+            return Err(why.clone());
         }
         if self.bypassed {
             let why = format!("made by version {}, which does not fit {VERSION}", self.bundle.library());
@@ -253,8 +255,8 @@ impl OpenBundle {
 
     /// Images of the same spec with the same parameters, whatever sources and version.
     fn stretched(&self, wanted: &Wanted<'_>) -> Candidates<'_> {
-        if let Some(why) = self.damaged.get() {
-            return Err((Miss::Integrity, why.clone()));
+        if let Some(why) = self.unusable.get() {
+            return Err(why.clone());
         }
         let spec = self.spec(wanted)?;
         match spec.params {
@@ -293,17 +295,42 @@ impl OpenBundle {
         }
     }
 
+    /// Reads an image; again, with the file opened anew, while that fails as it may on a network file system. A file that
+    /// is another one by then is not read.
+    fn read(&self, entry: &Entry) -> Result<Vec<u8>, BundleError> {
+        let passing = |error: &BundleError| matches!(error, BundleError::Io { source, .. } if Fault::of(source) == Fault::Passing);
+        let mut result = self.bundle.image(entry);
+        for pause in fault::PAUSES {
+            match &result {
+                Err(error) if passing(error) && self.tier != Tier::Embedded => std::thread::sleep(pause),
+                _ => break,
+            }
+            let again = std::fs::File::open(&self.path)
+                .map_err(|source| BundleError::Io { part: Part::Header, source })
+                .and_then(Bundle::open);
+            match again {
+                Ok(again) if again.entries() == self.bundle.entries() => result = again.image(entry),
+                Ok(_) => break,
+                Err(error) if passing(&error) => {}
+                Err(_) => break,
+            }
+        }
+        result
+    }
+
     /// The bytes of an image; none if the bundle was found damaged and is looked into no more. That is for installed
     /// ones only.
     pub(crate) fn image(&self, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
-        match self.bundle.image(entry) {
+        match self.read(entry) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(source) if self.tier == Tier::Installed => {
+                // An I/O error is not damage, but what stays unreadable through all tries is no use either.
+                let miss = if matches!(source, BundleError::Io { .. }) { Miss::Unreadable } else { Miss::Integrity };
                 let error = Error::Bundle { path: self.path.clone(), source };
-                self.damaged.get_or_init(|| {
+                self.unusable.get_or_init(|| {
                     let why = error.one_line();
                     tracing::warn!(path = %self.path.display(), why, "an installed bundle is used no more");
-                    format!("not used: {why}")
+                    (miss, format!("not used: {why}"))
                 });
                 Ok(None)
             }

@@ -3,7 +3,7 @@
 use crate::binding::{Choices, Launch, MAX_TACTICS, Tactic};
 use crate::check;
 use crate::code::{Kernel, Place, Stream};
-use crate::decision::Origin;
+use crate::decision::{Miss, Origin};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId};
@@ -162,8 +162,12 @@ impl Library {
                 }
                 // Not covered, and it may not or cannot be compiled: the next best may be covered.
                 Err(gap @ Error::NotCovered(_)) => {
-                    // With JIT a compiler may be installed meanwhile; without, bundles do not change.
+                    // With JIT a compiler may be installed meanwhile; without, neither bundles nor what was read of the
+                    // store change by themselves. What could not be read may be there the next time.
+                    let Error::NotCovered(decision) = &gap else { unreachable!("bug: it was just matched") };
+                    let passing = decision.steps.iter().any(|s| s.miss == Some(Miss::Unreadable));
                     if !self.config.jit
+                        && !passing
                         && let Ok(mut uncovered) = self.uncovered.write()
                     {
                         uncovered.insert(key);
@@ -175,10 +179,18 @@ impl Library {
         }
         match first_gap {
             Some(gap) => Err(gap),
-            // Every choice was found uncovered before: say again what the first one lacks.
+            // Every choice was found uncovered before: look again, for somebody may have prepared it, and say what is
+            // missing if nobody has.
             None => {
-                let index = self.index(def, axes, &choices.as_slice()[0])?;
-                Err(Error::NotCovered(Box::new(self.explain(op, &Spec::at(def, index), goal)?)))
+                let tactic = choices.as_slice()[0];
+                let index = self.index(def, axes, &tactic)?;
+                let key = registry_key(op, index, place);
+                let kernel = self.load(op, &Spec::at(def, index), key, place, goal)?;
+                if let Ok(mut uncovered) = self.uncovered.write() {
+                    uncovered.remove(&key);
+                }
+                let origin = kernel.origin;
+                Ok((kernel, tactic, origin))
             }
         }
     }

@@ -299,7 +299,7 @@ impl Error {
 
 /// All gaps in one report, and one command that closes them.
 fn uncovered(what: String, gaps: &[Decision]) -> Report {
-    let off = gaps.iter().all(|gap| jit_is_off(gap));
+    let off = gaps.iter().all(jit_is_off);
     let jit = if off { "JIT is off" } else { "they cannot be compiled here" };
     let mut report = Report::new("PB-2004", Class::Environment, format!("{what}, and {jit}"));
     for gap in gaps {

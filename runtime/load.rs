@@ -11,6 +11,7 @@ use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
 use once_cell::sync::OnceCell;
+use parbake_model::Report;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::{Digest, Target, cubin, fatbin, verdict};
 use std::error::Error as _;
@@ -23,10 +24,12 @@ type Image = (Vec<u8>, verdict::Image, Origin);
 /// How long a thread waits for another one before that is said to all.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A kernel of the registry, and whose turn it is to load it.
+/// A place in the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) kernel: OnceCell<Arc<Kernel>>,
+    /// When a compilation failed, and how.
+    failure: Mutex<Option<(Instant, Failure)>>,
     /// Whether a thread is at work, and whether a long wait for it was said.
     work: Mutex<(bool, bool)>,
     done: Condvar,
@@ -34,6 +37,20 @@ pub(crate) struct Slot {
 
 /// Held by the thread that is at work.
 struct Turn<'a>(&'a Slot);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).0 = false;
+        self.0.done.notify_all();
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    uri: String,
+    target: String,
+    report: Report,
+}
 
 impl Slot {
     /// Waits until the kernel is there or it is this thread's turn. A long wait is said once, not by each thread.
@@ -56,12 +73,21 @@ impl Slot {
         *work = (true, false);
         Some(Turn(self))
     }
-}
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).0 = false;
-        self.0.done.notify_all();
+    /// The failure of a compilation that ended after a thread had begun to wait for it. What failed is tried again by
+    /// whoever comes later; but sixty threads that wait do not find out one after the other.
+    fn failure_since(&self, arrived: Instant) -> Option<Error> {
+        let failure = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (_, Failure { uri, target, report }) = failure.as_ref().filter(|(at, _)| *at > arrived)?.clone();
+        Some(Error::Compile { uri, target, report: Box::new(report) })
+    }
+
+    fn remember(&self, error: &Error) {
+        if let Error::Compile { uri, target, report } = error {
+            let failure = Failure { uri: uri.clone(), target: target.clone(), report: (**report).clone() };
+            let mut slot = self.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            *slot = Some((Instant::now(), failure));
+        }
     }
 }
 
@@ -117,65 +143,75 @@ impl Library {
     pub(crate) fn load(&self, op: OpId, spec: &Spec, key: u64, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
         let slot =
             self.kernels.write().unwrap_or_else(std::sync::PoisonError::into_inner).entry(key).or_default().clone();
+        let arrived = Instant::now();
         let _turn = slot.turn(&spec.uri);
         let loaded = slot.kernel.get_or_try_init(|| {
-            let start = Instant::now();
-            let (mut decision, found) = self.find_image(op, spec, goal)?;
-            let (image, judged, origin, compile_ms) = match found {
-                Some((image, judged, origin)) => (image, judged, origin, None),
-                None => {
-                    let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
-                    let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
-                    let judged = artifact.metadata.judged();
-                    (artifact.bytes, judged, origin, ms)
-                }
-            };
-            let target = judged.target;
-            (decision.from, decision.target) = (Some(origin), Some(target));
-            let code = match place {
-                Place::Host => Code::load_host(&image, &spec.entry()).map_err(|why| Error::Load {
-                    uri: spec.uri.clone(),
-                    target: target.to_string(),
-                    why,
-                })?,
-                Place::Cuda(ordinal) => {
-                    let unlike = |why| Error::Image { uri: spec.uri.clone(), target, origin, why };
-                    checked_image(&image, origin, judged, &spec.entry()).map_err(unlike)?;
-                    let (ready, device) = driver::device(ordinal)?;
-                    Code::load_cuda(ready, ordinal, &image, &spec.entry()).map_err(|source| {
-                        if !source.rejects_image() {
-                            return Error::Driver(source);
-                        }
-                        Error::Rejected(Box::new(Rejected {
-                            uri: spec.uri.clone(),
-                            image: judged,
-                            origin,
-                            bytes: image.len(),
-                            digest: Digest::of(&image),
-                            device: (ordinal, device.name.clone(), device.arch),
-                            driver: ready.version,
-                            source,
-                        }))
-                    })?
-                }
-            };
-            let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
-            let missed = decision.missed();
-            tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, missed, "kernel loaded");
-            if let Some(bypass) = &decision.version_bypass {
-                tracing::warn!(uri = spec.uri, %target, bypass, "a kernel is used by PARBAKE_VERSION_BYPASS");
+            if let Some(failure) = slot.failure_since(arrived) {
+                return Err(failure);
             }
-            if origin != Origin::Bundle {
-                self.counters.missed(&decision);
-            }
-            self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
-            let (entry, uri, spec, wanted) = (spec.entry(), spec.uri.clone(), spec.clone(), goal.target());
-            Ok::<_, Error>(Arc::new(Kernel { entry, uri, spec, wanted, decision, origin, compile_ms, load_ms, code }))
+            // Remembered before the next thread is let in.
+            self.load_now(op, spec, place, goal).inspect_err(|error| slot.remember(error))
         });
         if loaded.is_err() {
             self.counters.failed();
         }
         loaded.cloned()
+    }
+
+    /// Finds or compiles, then loads, whoever else is at it.
+    fn load_now(&self, op: OpId, spec: &Spec, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
+        let start = Instant::now();
+        let (mut decision, found) = self.find_image(op, spec, goal)?;
+        let (image, judged, origin, compile_ms) = match found {
+            Some((image, judged, origin)) => (image, judged, origin, None),
+            None => {
+                let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
+                let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
+                let judged = artifact.metadata.judged();
+                (artifact.bytes, judged, origin, ms)
+            }
+        };
+        let target = judged.target;
+        (decision.from, decision.target) = (Some(origin), Some(target));
+        let code = match place {
+            Place::Host => Code::load_host(&image, &spec.entry()).map_err(|why| Error::Load {
+                uri: spec.uri.clone(),
+                target: target.to_string(),
+                why,
+            })?,
+            Place::Cuda(ordinal) => {
+                let unlike = |why| Error::Image { uri: spec.uri.clone(), target, origin, why };
+                checked_image(&image, origin, judged, &spec.entry()).map_err(unlike)?;
+                let (ready, device) = driver::device(ordinal)?;
+                Code::load_cuda(ready, ordinal, &image, &spec.entry()).map_err(|source| {
+                    if !source.rejects_image() {
+                        return Error::Driver(source);
+                    }
+                    Error::Rejected(Box::new(Rejected {
+                        uri: spec.uri.clone(),
+                        image: judged,
+                        origin,
+                        bytes: image.len(),
+                        digest: Digest::of(&image),
+                        device: (ordinal, device.name.clone(), device.arch),
+                        driver: ready.version,
+                        source,
+                    }))
+                })?
+            }
+        };
+        let load_ms = start.elapsed().as_secs_f64() * 1e3 - compile_ms.unwrap_or(0.0);
+        let missed = decision.missed();
+        tracing::info!(uri = spec.uri, %target, from = %origin, load_ms, compile_ms, missed, "kernel loaded");
+        if let Some(bypass) = &decision.version_bypass {
+            tracing::warn!(uri = spec.uri, %target, bypass, "a kernel is used by PARBAKE_VERSION_BYPASS");
+        }
+        if origin != Origin::Bundle {
+            self.counters.missed(&decision);
+        }
+        self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
+        let (entry, uri, spec, wanted) = (spec.entry(), spec.uri.clone(), spec.clone(), goal.target());
+        Ok(Arc::new(Kernel { entry, uri, spec, wanted, decision, origin, compile_ms, load_ms, code }))
     }
 
     /// Makes sure that a bundle or the store can serve a spec; loads nothing. Gives the image's target, where it is, and

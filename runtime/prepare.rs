@@ -68,7 +68,9 @@ impl Library {
             return Err(Error::Gaps { gaps, wanted: wanted.len() });
         }
         if !failures.is_empty() {
-            failures.extend((!gaps.is_empty()).then(|| Error::Gaps { gaps, wanted: wanted.len() }));
+            if !gaps.is_empty() {
+                failures.push(Error::Gaps { gaps, wanted: wanted.len() });
+            }
             return Err(several(failures));
         }
         let next = AtomicUsize::new(0);

@@ -158,6 +158,35 @@ fn readers_never_fail_while_entries_are_removed() {
 }
 
 #[test]
+fn an_entry_goes_as_a_whole() {
+    let filled = Filled::new(1);
+    let cache = filled.cache();
+    for round in 0..3 {
+        // So many files that deleting them where they lie would show.
+        let folder = filled.publish(0, HOUR).path.unwrap();
+        for n in 0..4000 {
+            File::create(folder.join(format!("more-{n}"))).unwrap();
+        }
+        age(&folder, HOUR);
+        let gone = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                loop {
+                    match filled.get(0) {
+                        Ok(Some(found)) => assert_eq!(found.bytes, filled.wanted[0].1),
+                        Ok(None) => return Ok(()),
+                        Err(error) => return Err(error.to_string()),
+                    }
+                }
+            });
+            let pruned = cache.prune(&Limits { age: Some(Duration::ZERO), ..Limits::default() });
+            assert_eq!((pruned.removed.len(), pruned.failed.len()), (1, 0), "{pruned:?}");
+            reader.join().unwrap()
+        });
+        assert_eq!(gone, Ok(()), "round {round}");
+    }
+}
+
+#[test]
 fn what_was_used_longest_ago_goes_first() {
     let filled = Filled::new(4);
     let folders: Vec<_> = (0..4).map(|n| filled.folder(n)).collect();

@@ -97,6 +97,20 @@ fn without_jit_a_warm_store_serves() {
 }
 
 #[test]
+fn what_is_prepared_after_a_miss_is_found_by_the_same_process() {
+    let mut world = World::new();
+    world.config.jit = false;
+    let offline = world.library();
+    for _ in 0..2 {
+        assert!(matches!(run(&offline), Err(Error::NotCovered(_))));
+    }
+    world.config.jit = true;
+    right(&world.library());
+    assert_eq!(right(&offline).from, Origin::Store);
+    assert_eq!(right(&offline).from, Origin::Registry);
+}
+
+#[test]
 fn a_damaged_entry_is_never_run() {
     let mut world = World::new();
     right(&world.library());

@@ -86,7 +86,7 @@ pub const SETTINGS: &[Setting] = &[
     setting(
         "PARBAKE_LOCK_TIMEOUT",
         "seconds",
-        "120",
+        "PARBAKE_COMPILE_TIMEOUT + 30",
         "How long to wait for another process that compiles the same kernel before compiling it here too",
     ),
     setting(
@@ -375,7 +375,7 @@ impl Config {
             kernels: None,
             installed: installed(&vars),
             loader_log: "warn".to_owned(),
-            lock_timeout: Duration::from_secs(120),
+            lock_timeout: Duration::ZERO,
             memory: None,
             nvcc_launcher: None,
             nvrtc: None,
@@ -396,6 +396,10 @@ impl Config {
             let Some(text) = vars.get(setting.name) else { continue };
             config.apply(setting, text)?;
             config.set.insert(setting.name, text.clone());
+        }
+        if !config.set.contains_key("PARBAKE_LOCK_TIMEOUT") {
+            // Whoever gives up before the compiler does compiles the same thing once more.
+            config.lock_timeout = config.compile_timeout + Duration::from_secs(30);
         }
         let known = |name: &str| SETTINGS.iter().any(|s| s.name == name);
         // Variables of our own tests and builds are not settings.
@@ -495,6 +499,7 @@ impl Config {
         let value = match setting.name {
             "PARBAKE_GEN" => self.workspace.join("gen").display().to_string(),
             "PARBAKE_JOBS" => self.jobs.to_string(),
+            "PARBAKE_LOCK_TIMEOUT" => self.lock_timeout.as_secs().to_string(),
             "PARBAKE_SIGNATURE" => self.signature.word().to_owned(),
             "PARBAKE_STORE" => self.workspace.join("store").display().to_string(),
             "PARBAKE_TMP" => self.workspace.join("tmp").display().to_string(),

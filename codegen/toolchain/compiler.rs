@@ -38,6 +38,12 @@ impl Compiler {
         Ok(Self { path, gnu, parts })
     }
 
+    /// Whether an upgrade has replaced it since it was found. What is asked rather than read is not asked again.
+    pub(super) fn was_replaced(&self) -> bool {
+        let read = self.parts.iter().any(|(name, _)| name == "driver");
+        read && Self::by_build().is_some_and(|now| now.path == self.path && now.parts != self.parts)
+    }
+
     /// `g++` or `clang++`.
     pub(super) fn name(&self) -> &'static str {
         if self.gnu { "g++" } else { "clang++" }

@@ -223,6 +223,10 @@ impl Toolchain for Host {
         let output = folder.path().join("unit.so");
         let bytes = std::fs::read(&output).map_err(io("read", &output))?;
         check_image(&self.id, manifest, &bytes)?;
+        if self.compiler.was_replaced() {
+            let why = "it was replaced since it was found; start the process again".to_owned();
+            return Err(ToolchainError::Unusable { path: self.compiler.path.clone(), why });
+        }
         Ok(Compiled { bytes, log: folder.log(outcome.log()), milliseconds: started.elapsed().as_millis() as u64 })
     }
 }

@@ -3,7 +3,7 @@
 //! Headers are texts in memory and `--no-source-include` keeps the current folder out, so the compiler reads no file
 //! but its own builtins. The same unit gives the same bytes whatever the folder, the process or the thread.
 
-use super::build_id::build_id;
+use super::build_id::{BuildId, build_id};
 use super::folder::{check_name, io};
 use super::{CompileManifest, Compiled, Kind, Toolchain, ToolchainError, check_planned_by};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -80,6 +80,8 @@ table! {
 pub struct Nvrtc {
     path: PathBuf,
     builtins: PathBuf,
+    /// Which builds these two files were when the id was made of them.
+    builds: [BuildId; 2],
     toolkit: Toolkit,
     id: String,
     /// Whether somebody else had loaded it before.
@@ -126,10 +128,9 @@ impl Nvrtc {
         let builtins = builtins(&canonical).ok_or_else(|| {
             unusable(format!("expected `libnvrtc-builtins.so.*` beside it in `{}`", parent(&canonical).display()))
         })?;
-        let foreign = super::find::mapped("libnvrtc.so").iter().any(|m| *m == canonical);
-        let ids = [&canonical, &builtins].map(|file| build_id(file).map_err(io("read", file)));
-        let [library_id, builtins_id] = ids;
-        let (library_id, builtins_id) = (library_id?, builtins_id?);
+        let foreign = super::find::mapped("libnvrtc.so").contains(&canonical);
+        let builds = builds(&canonical, &builtins)?;
+        let [library_id, builtins_id] = &builds;
         let named = builtins_version(&builtins).filter(|_| library_id.is_elf() && builtins_id.is_elf());
         // A file that does not say what it is must be asked.
         let loaded = if named.is_none() { Some(Arc::new(Loaded::load(path, &canonical, &builtins)?)) } else { None };
@@ -138,12 +139,12 @@ impl Nvrtc {
             return Err(unusable(format!("expected CUDA 12.0 or newer, got {toolkit}")));
         }
         let key = KeyFields::new("parbake.toolchain.nvrtc.v1")
-            .with("library", library_id)
-            .with("builtins", builtins_id)
+            .with("library", library_id.to_string())
+            .with("builtins", builtins_id.to_string())
             .finish();
         let id = format!("nvrtc {toolkit} {}", key.digest.short(16));
         tracing::debug!(path = %canonical.display(), id, "NVRTC found");
-        Ok(Self { path: canonical, builtins, toolkit, id, foreign, loaded: Mutex::new(loaded) })
+        Ok(Self { path: canonical, builtins, builds, toolkit, id, foreign, loaded: Mutex::new(loaded) })
     }
 
     /// The library in this process; its own word on its version must be that of its files.
@@ -156,6 +157,11 @@ impl Nvrtc {
         let loaded = Loaded::load(&self.path, &self.path, &self.builtins)?;
         if loaded.toolkit != self.toolkit {
             let why = format!("it says that it is CUDA {}, its builtins are of {}", loaded.toolkit, self.toolkit);
+            return Err(ToolchainError::Unusable { path: self.path.clone(), why });
+        }
+        // An upgrade in between would put another compiler's work under this id.
+        if builds(&self.path, &self.builtins)? != self.builds {
+            let why = "it was replaced since it was found; start the process again".to_owned();
             return Err(ToolchainError::Unusable { path: self.path.clone(), why });
         }
         tracing::debug!(path = %self.path.display(), id = self.id, "NVRTC loaded");
@@ -426,6 +432,10 @@ fn builtins(library: &Path) -> Option<PathBuf> {
     let beside = found.into_iter().next()?;
     let mapped = super::find::mapped("libnvrtc-builtins.so");
     mapped.into_iter().find(|m| m.file_name() == beside.file_name()).or(Some(beside))
+}
+
+fn builds(library: &Path, builtins: &Path) -> Result<[BuildId; 2], ToolchainError> {
+    Ok([build_id(library).map_err(io("read", library))?, build_id(builtins).map_err(io("read", builtins))?])
 }
 
 /// The version that builtins carry in their name: `libnvrtc-builtins.so.13.0` or `….so.13.0.88`.

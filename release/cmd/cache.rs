@@ -274,7 +274,8 @@ fn finish(errors: &[StoreError]) -> Result<(), Failure> {
 
 fn list(listing: &Listing, cache: &Cache, out: Output) -> Result<(), Failure> {
     let now = SystemTime::now();
-    let rows: Vec<Row> = listing.entries.iter().map(|e| Row::new(e, now)).collect();
+    let mut rows: Vec<Row> = listing.entries.iter().map(|e| Row::new(e, now)).collect();
+    rows.sort_by(|a, b| (&a.uri, a.target, a.idle_s).cmp(&(&b.uri, b.target, b.idle_s)));
     let bytes: u64 = rows.iter().map(|r| r.bytes).sum();
     let leftovers = cache.workspace().leftovers(SETTLED);
     let store = cache.workspace().store();

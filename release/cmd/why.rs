@@ -4,13 +4,13 @@ use super::supports::steps;
 use crate::output::{Failure, Output};
 use crate::select::{Select, Selected};
 use crate::text::Table;
-use parbake::decision::{Decision, Origin};
+use parbake::decision::{Decision, Origin, Step};
 use parbake::{Error, Goal, Library};
 use parbake_codegen::artifact;
-use parbake_model::Key;
 use parbake_model::identity::Spec;
 use parbake_model::op::Op;
 use parbake_model::settings::Config;
+use parbake_model::{Key, Target};
 use serde::Serialize;
 
 /// Explains from where a spec would be served and why not from elsewhere, with its identities field by field.
@@ -112,12 +112,17 @@ fn describe(explanation: &Explanation, spec: &Spec) -> String {
 fn result(decision: &Decision) -> String {
     match (decision.from, decision.target) {
         (Some(Origin::Jit), Some(target)) => format!("it would be compiled for {target}"),
-        (Some(from), Some(target)) => match &decision.version_bypass {
-            Some(bypass) => format!("{from}, {target}, by version bypass {bypass}"),
-            None => format!("{from}, {target}"),
-        },
+        (Some(Origin::Bundle), Some(target)) => format!("bundle, {target}, of {}", chosen(decision, target)),
+        (Some(from), Some(target)) => format!("{from}, {target}"),
         _ => "not covered".to_owned(),
     }
+}
+
+/// The bundle that was taken, among several: tiers are asked in order until one has an image that fits, and of equally
+/// good ones the first is taken. Its name says so if a version bypass was needed.
+fn chosen(decision: &Decision, target: Target) -> &str {
+    let fits = |step: &&Step| step.miss.is_none() && step.target == Some(target);
+    decision.steps.iter().find(fits).map_or("bundle", |step| step.place.as_str())
 }
 
 fn fields(name: &str, key: &Key, what: &str) -> String {

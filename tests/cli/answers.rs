@@ -46,6 +46,11 @@ fn a_bundle_covers_what_it_holds() {
     assert!(why.contains("sm_90a runs on compute capability 9.0 exactly; the device is 8.0"), "{why}");
     let why = machine.say(&format!("why rmsnorm dtype=f16 --target 90a --bundle {bundle}")).ok().stdout;
     assert!(why.contains("not covered: it does not hold this spec"), "{why}");
+    // Of several, the one that is taken is named: the first of those that are equally good.
+    let other = machine.bundle("other.pbk", parbake::model::VERSION);
+    let words = format!("why rmsnorm dtype=f32 --target 90a --bundle {other} --bundle {bundle}");
+    let why = machine.say(&words).ok().stdout;
+    assert!(why.contains(&format!("→ bundle, sm_90a, of bundle {other}")) && why.contains(&bundle), "{why}");
     // The setting says the same as the option.
     let set = machine.set("PARBAKE_BUNDLES", &bundle);
     assert!(set.say("supports rmsnorm dtype=f32 --target 90a").ok().stdout.starts_with("bundle"));

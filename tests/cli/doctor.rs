@@ -127,6 +127,14 @@ fn only_a_deep_look_finds_damage() {
 }
 
 #[test]
+fn without_jit_a_warm_store_is_enough() {
+    let machine = Machine::new().set("PARBAKE_JIT", "off");
+    assert_eq!(machine.say("doctor --json").json()["works"]["host"], false);
+    publish(&machine, "f32", "host");
+    assert_eq!(machine.say("doctor --json").json()["works"]["host"], true);
+}
+
+#[test]
 fn a_machine_where_nothing_works_has_a_problem() {
     let machine = Machine::new().set("PARBAKE_KERNELS", "/nonexistent/kernels");
     let ran = machine.say("doctor --json");

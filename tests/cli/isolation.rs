@@ -37,7 +37,10 @@ impl Installed {
         let bundle = machine.write("baked.pbk", baked());
         let program = machine.path("parbake");
         // Not a link: where it was built need not be readable for everybody.
-        std::fs::copy(env!("CARGO_BIN_EXE_parbake"), &program).unwrap();
+        // By another process: a file that this one has open for writing cannot be run, and a child that another test is
+        // just starting has it open too.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_parbake")).arg(&program).status().unwrap();
+        assert!(copied.success());
         for (path, mode) in [(machine.path(""), 0o755), (program.clone(), 0o755), (bundle.clone().into(), 0o644)] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         }

@@ -2,9 +2,9 @@
  * An NVRTC that fails as compilers do: a library with the functions that Parbake calls. Beside it must lie a file named
  * `libnvrtc-builtins.so.13.0`, which may be this library once more.
  *
- *   FAKE_MODE   partial, empty, garbage, other (a good image of FAKE_IMAGE), fail, lost (success, but no image)
+ *   PARBAKE_TEST_FAKE_MODE   partial, empty, garbage, other (a good image of FAKE_IMAGE), fail, lost (success, but no image)
  *   FAKE_IMAGE  a cubin
- *   FAKE_LOG    file: a line for each compilation
+ *   PARBAKE_TEST_FAKE_LOG    file: a line for each compilation
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ typedef struct {
 } Program;
 
 static const char *mode(void) {
-    const char *mode = getenv("FAKE_MODE");
+    const char *mode = getenv("PARBAKE_TEST_FAKE_MODE");
     return mode ? mode : "other";
 }
 static int is(const char *name) { return strcmp(mode(), name) == 0; }
@@ -53,7 +53,7 @@ int nvrtcDestroyProgram(Program **program) {
 }
 int nvrtcCompileProgram(Program *program, int count, const char *const *options) {
     (void)count, (void)options;
-    FILE *log = getenv("FAKE_LOG") ? fopen(getenv("FAKE_LOG"), "a") : NULL;
+    FILE *log = getenv("PARBAKE_TEST_FAKE_LOG") ? fopen(getenv("PARBAKE_TEST_FAKE_LOG"), "a") : NULL;
     if (log) {
         fprintf(log, "nvrtc %s\n", mode());
         fclose(log);

@@ -17,7 +17,7 @@ fn a_compiler_that_lies_publishes_nothing() {
         [("partial", "it is cut"), ("empty", "0 bytes"), ("garbage", "5000 bytes"), ("other", "exports")]
     {
         let site = Site::new();
-        let done = site.worker("load 0").set("FAKE_MODE", mode).run();
+        let done = site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", mode).run();
         done.failed("PB-1512", &[part, "compiling: rmsnorm-f32-"]);
         recovers(&site, "load 0");
     }
@@ -42,7 +42,7 @@ fn an_nvrtc_that_lies_publishes_nothing() {
         ("fail", "13.0-90a.cubin", "PB-1509", "error: boom"),
     ] {
         let site = Site::new();
-        let worker = site.worker("obtain 0 sm_90a").set("PARBAKE_NVRTC", &library).set("FAKE_MODE", mode);
+        let worker = site.worker("obtain 0 sm_90a").set("PARBAKE_NVRTC", &library).set("PARBAKE_TEST_FAKE_MODE", mode);
         worker.set("FAKE_IMAGE", image(given)).run().failed(code, &[part]);
         assert_eq!((site.entries().len(), site.leftovers()), (0, vec![]), "{mode}");
         assert_eq!(std::fs::read_to_string(site.path("log")).unwrap(), format!("nvrtc {mode}\n"));
@@ -53,7 +53,7 @@ fn an_nvrtc_that_lies_publishes_nothing() {
 fn a_failure_repeats_with_its_whole_log() {
     let site = Site::new();
     for _ in 0..2 {
-        let done = site.worker("load 0 times 2").set("FAKE_MODE", "fail").run();
+        let done = site.worker("load 0 times 2").set("PARBAKE_TEST_FAKE_MODE", "fail").run();
         assert_eq!(done.answers.len(), 2);
         done.failed("PB-1509", &["unit.cu:3:5: error: boom"]);
     }
@@ -62,16 +62,30 @@ fn a_failure_repeats_with_its_whole_log() {
 }
 
 #[test]
+fn who_waited_for_a_failure_is_given_it() {
+    let site = Site::new();
+    let done = site
+        .worker("load 0 threads 16")
+        .set("PARBAKE_TEST_FAKE_MODE", "fail")
+        .set("PARBAKE_TEST_FAKE_SECONDS", "2")
+        .run();
+    assert_eq!(done.answers.len(), 16);
+    done.failed("PB-1509", &["unit.cu:3:5: error: boom"]);
+    assert_eq!(site.compiles().len(), 1);
+    recovers(&site, "load 0");
+}
+
+#[test]
 fn a_lack_of_memory_is_told_from_an_error_and_tried_once_more() {
     for (mode, part) in [("killed", "killed by signal 9"), ("oom", "out of memory allocating")] {
         let site = Site::new();
-        let done = site.worker("load 0").set("FAKE_MODE", mode).run();
+        let done = site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", mode).run();
         done.failed("PB-1525", &["ran out of memory", part, "also when it ran alone"]);
         assert_eq!(site.compiles().len(), 2);
         recovers(&site, "load 0");
     }
     let site = Site::new();
-    let done = site.worker("load 0").set("FAKE_MODE", "oom-once").run();
+    let done = site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", "oom-once").run();
     assert_eq!((done.from(), site.compiles().len()), (vec!["jit"], 2));
     done.said("it is run once more, alone", 1);
 }
@@ -79,7 +93,7 @@ fn a_lack_of_memory_is_told_from_an_error_and_tried_once_more() {
 #[test]
 fn a_compiler_without_room_says_where() {
     let site = Site::new();
-    let done = site.worker("load 0").set("FAKE_MODE", "enospc").run();
+    let done = site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", "enospc").run();
     done.failed("PB-1527", &["no room for its files in", "No space left on device", "PARBAKE_TMP"]);
     recovers(&site, "load 0");
 }
@@ -90,7 +104,7 @@ fn a_compiler_that_hangs_ends_at_the_limit() {
     assert_eq!(Site::new().run("load 0").from(), ["jit"]);
     let site = Site::new();
     let start = Instant::now();
-    let done = site.worker("load 0").set("FAKE_MODE", "hang").set("PARBAKE_COMPILE_TIMEOUT", "2").run();
+    let done = site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", "hang").set("PARBAKE_COMPILE_TIMEOUT", "2").run();
     done.failed("PB-1514", &["did not end within 2s", "about to hang", "PARBAKE_COMPILE_TIMEOUT"]);
     assert!(start.elapsed() < Duration::from_secs(20));
     assert!(!std::path::Path::new(&format!("/proc/{}", site.compiles()[0].0)).exists());

@@ -12,7 +12,7 @@ fn end(process: i32) {
 #[test]
 fn sixteen_processes_compile_a_missing_kernel_once_and_none_waits_silently() {
     let site = Site::new();
-    let worker = || site.worker("load 0").set("FAKE_MODE", "slow").set("FAKE_SECONDS", "2");
+    let worker = || site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", "slow").set("PARBAKE_TEST_FAKE_SECONDS", "2");
     let worker = || worker().set("PARBAKE_TEST_LOG", "warn");
     let done = site.start((0..16).map(|_| worker()).collect());
     assert_eq!(site.compiles().len(), 1);
@@ -31,18 +31,19 @@ fn sixteen_processes_compile_a_missing_kernel_once_and_none_waits_silently() {
 #[test]
 fn sixty_four_threads_compile_a_missing_kernel_once_and_none_waits_silently() {
     let site = Site::new();
-    let done = site.worker("load 0 threads 64").set("FAKE_MODE", "slow").run();
+    let done = site.worker("load 0 threads 64").set("PARBAKE_TEST_FAKE_MODE", "slow").run();
     assert_eq!(done.from().len(), 64);
     assert_eq!(site.compiles().len(), 1);
     done.said("waiting for another thread of this process that loads it", 63);
     let site = Site::new();
-    let done = site.worker("load 0 threads 64").set("FAKE_MODE", "slow").set("FAKE_SECONDS", "2.5");
+    let done =
+        site.worker("load 0 threads 64").set("PARBAKE_TEST_FAKE_MODE", "slow").set("PARBAKE_TEST_FAKE_SECONDS", "2.5");
     let done = done.set("PARBAKE_TEST_LOG", "warn").run();
     assert_eq!((done.from().len(), site.compiles().len()), (64, 1));
     done.said("waiting for another thread of this process, which still loads it", 1);
 
     let site = Site::new();
-    let done = site.worker("load 0 libraries 4").set("FAKE_MODE", "slow").run();
+    let done = site.worker("load 0 libraries 4").set("PARBAKE_TEST_FAKE_MODE", "slow").run();
     assert_eq!(done.from().iter().filter(|from| **from == "jit").count(), 1);
     assert_eq!(site.compiles().len(), 1);
 }
@@ -50,7 +51,7 @@ fn sixty_four_threads_compile_a_missing_kernel_once_and_none_waits_silently() {
 #[test]
 fn when_a_holder_is_killed_the_next_proceeds_within_a_second() {
     let site = Site::new();
-    let mut holder = site.worker("load 0").set("FAKE_MODE", "hang").spawn();
+    let mut holder = site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", "hang").spawn();
     wait("the holder to compile", || site.compiles().len() == 1);
     let waiter = site.worker("load 0").spawn();
     let named = format!("waiting for process {} on ", holder.id());
@@ -100,7 +101,7 @@ fn a_storm_of_kills_leaves_good_entries_and_leftovers_that_are_collected_by_age(
         while running.len() < 6 {
             let keys: Vec<String> = (0..4).map(|_| next(12).to_string()).collect();
             let worker = site.worker(&format!("load {}", keys.join(","))).set("PARBAKE_TEST_START", &line);
-            running.push(worker.set("FAKE_MODE", "slow").set("FAKE_SECONDS", "0.02").spawn());
+            running.push(worker.set("PARBAKE_TEST_FAKE_MODE", "slow").set("PARBAKE_TEST_FAKE_SECONDS", "0.02").spawn());
         }
         let mut victim = running.remove(next(3) as usize);
         let ready = line.join(format!("ready-{}", victim.id()));
@@ -156,7 +157,7 @@ fn without_locks_all_compile_one_publishes_and_the_others_adopt() {
     for fault in ["ENOLCK", "ENOSYS"] {
         let site = Site::new();
         let worker = || site.worker("load 0").faults(&site.store(), &format!("lock:{fault}:100"));
-        let worker = || worker().set("FAKE_MODE", "slow").set("FAKE_SECONDS", "0.7");
+        let worker = || worker().set("PARBAKE_TEST_FAKE_MODE", "slow").set("PARBAKE_TEST_FAKE_SECONDS", "0.7");
         let done = site.start((0..4).map(|_| worker()).collect());
         assert_eq!(site.compiles().len(), 4);
         for done in done {
@@ -172,7 +173,7 @@ fn without_locks_all_compile_one_publishes_and_the_others_adopt() {
 #[test]
 fn a_wait_has_an_end_and_a_result_even_then() {
     let site = Site::new();
-    let worker = || site.worker("load 0").set("FAKE_MODE", "slow").set("FAKE_SECONDS", "4");
+    let worker = || site.worker("load 0").set("PARBAKE_TEST_FAKE_MODE", "slow").set("PARBAKE_TEST_FAKE_SECONDS", "4");
     let done = site.start((0..3).map(|_| worker().set("PARBAKE_LOCK_TIMEOUT", "1")).collect());
     assert_eq!(site.compiles().len(), 3);
     assert_eq!(done.iter().filter(|d| d.log.contains("waited 1 s for process ")).count(), 2);

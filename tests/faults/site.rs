@@ -92,9 +92,9 @@ impl Site {
             .env("PARBAKE_WORKSPACE", &self.workspace)
             .env("PARBAKE_TOOLCHAINS", shared("toolchains"))
             .env("CXX", root().join("tests/fake/cxx"))
-            .env("FAKE_REAL", std::env::var("CXX").unwrap_or("c++".to_owned()))
-            .env("FAKE_CACHE", shared("compiled"))
-            .env("FAKE_LOG", self.path("log"))
+            .env("PARBAKE_TEST_FAKE_REAL", std::env::var("CXX").unwrap_or("c++".to_owned()))
+            .env("PARBAKE_TEST_FAKE_CACHE", shared("compiled"))
+            .env("PARBAKE_TEST_FAKE_LOG", self.path("log"))
             .env("FAULTS_SEED", (number + 1).to_string());
         Worker { site: self, number, command }
     }

@@ -149,22 +149,24 @@ fn diagnose(config: &Config, deep: bool) -> Diagnosis {
     let device = findings.iter().any(|f| f.section == Section::Device && f.is_ok());
     let compilers = compilers::look(config, deep);
     let kernels = kernels(config);
-    let (bundles, held) = bundles::look(config, deep);
+    let (bundles, mut held) = bundles::look(config, deep);
+    let (store, warm) = workspace::store(config, deep);
+    held.extend(warm);
     let sources = kernels.is_ok();
-    let gpu_bundle = held.iter().any(|t| *t != Target::Host);
+    let gpu_image = held.iter().any(|t| *t != Target::Host);
     // One bundle that cannot be used refuses every call; a bake looks into none.
     let calls = kernels.severity < Severity::Problem && bundles.iter().all(|b| b.severity < Severity::Problem);
     let jit = config.jit && sources;
     let works = Works {
         build: sources && compilers.nvrtc && compilers.packer,
-        gpu: calls && device && (gpu_bundle || jit && compilers.nvrtc),
+        gpu: calls && device && (gpu_image || jit && compilers.nvrtc),
         host: calls && (held.contains(&Target::Host) || jit && compilers.host),
     };
     findings.extend(compilers.findings);
     findings.push(kernels);
     findings.extend(bundles);
     findings.extend(workspace::look(config));
-    findings.extend(workspace::store(config, deep));
+    findings.extend(store);
     findings.extend(machine::settings(config));
     if !(works.build || works.gpu || works.host) {
         let what = "kernels can neither be built nor run here";

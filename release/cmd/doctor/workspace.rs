@@ -5,9 +5,11 @@ use crate::text;
 use parbake::cache::{Cache, SETTLED, Standing};
 use parbake::store::StoreError;
 use parbake::workspace::Workspace;
+use parbake_model::Target;
 use parbake_model::settings::Config;
 use parbake_model::trust;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -141,8 +143,8 @@ fn free(folder: &Path) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The entries of the store; with `deep` each is hashed.
-pub(super) fn store(config: &Config, deep: bool) -> Vec<Finding> {
+/// The entries of the store; with `deep` each is hashed. And the targets of those that the library would take.
+pub(super) fn store(config: &Config, deep: bool) -> (Vec<Finding>, BTreeSet<Target>) {
     let section = Section::Store;
     let workspace = Workspace::of(config);
     let library = open(config, Vec::new()).ok();
@@ -152,6 +154,8 @@ pub(super) fn store(config: &Config, deep: bool) -> Vec<Finding> {
     let bytes: u64 = listing.entries.iter().map(|e| e.bytes).sum();
     let stale: Vec<_> = listing.entries.iter().filter(|e| matches!(e.standing, Standing::Stale(_))).collect();
     let stale_bytes: u64 = stale.iter().map(|e| e.bytes).sum();
+    let current = listing.entries.iter().filter(|e| e.standing == Standing::Current && config.cache);
+    let warm = current.map(|e| e.target).collect();
     let leftovers = workspace.leftovers(SETTLED);
     let (mut damaged, mut unread) = (Vec::new(), listing.unread.iter().map(ToString::to_string).collect::<Vec<_>>());
     for entry in listing.entries.iter().filter(|_| deep) {
@@ -188,7 +192,7 @@ pub(super) fn store(config: &Config, deep: bool) -> Vec<Finding> {
         let what = format!("{number} of killed processes, {}", text::bytes(leftovers.bytes));
         add(Severity::Note, what, "parbake cache prune", Vec::new());
     }
-    found
+    (found, warm)
 }
 
 #[cfg(test)]
