@@ -87,7 +87,8 @@ fn a_header_that_no_scanner_could_find_is_an_error_and_no_stale_hit() {
     let kernel = world.kernel_file("norm/rmsnorm/rmsnorm.cuh");
     let text = std::fs::read_to_string(&kernel).unwrap();
     std::fs::write(&kernel, "#define HEADER \"norm/norm.cuh\"\n#include HEADER\n".to_owned() + &text).unwrap();
-    let report = Library::open(world.config.clone()).err().unwrap().report().to_string();
+    let library = world.library();
+    let report = library.sources_digest(library.op("rmsnorm").unwrap()).unwrap_err().report().to_string();
     for part in ["norm/rmsnorm/rmsnorm.cuh:2", "#include HEADER", "literal"] {
         assert!(report.contains(part), "no {part:?} in {report}");
     }
