@@ -196,8 +196,11 @@ impl Library {
             }
         }
         if fitting.is_empty() {
-            let (miss, why) = self.store_absence(spec, source_key);
-            decision.miss(place, None, miss, why);
+            // What is there and does not serve has said so.
+            if !decision.steps.iter().any(|step| step.place == place) {
+                let (miss, why) = self.store_absence(spec, source_key);
+                decision.miss(place, None, miss, why);
+            }
             return None;
         }
         let (best, trace) = goal.select(fitting.into_iter().map(|a| (a.metadata.judged(), a)));

@@ -181,13 +181,14 @@ fn an_entry_of_another_source_or_version_is_not_run() {
     let meta = entry.join("meta.json");
     let text = std::fs::read_to_string(&meta).unwrap();
     let version = format!("\"library\": \"{}\"", parbake::model::VERSION);
-    for (old, new) in
-        [(version.as_str(), "\"library\": \"7.0.0\""), ("\"profile\": \"release\"", "\"profile\": \"debug\"")]
-    {
+    for (old, new, says) in [
+        (version.as_str(), "\"library\": \"7.0.0\"", "of another version"),
+        ("\"profile\": \"release\"", "\"profile\": \"debug\"", "damaged"),
+    ] {
         assert!(text.contains(old), "{text}");
         std::fs::write(&meta, text.replace(old, new)).unwrap();
         let report = run(&world.library()).unwrap_err().report().to_string();
-        assert!(report.contains("damaged"), "{report}");
+        assert!(report.contains(says) && !report.contains("no entry"), "{report}");
     }
     // Nothing was moved: without JIT the disk is only read.
     assert!(meta.exists());
