@@ -3,6 +3,7 @@
 use crate::output::Failure;
 use parbake::context::TargetContext;
 use parbake::{Error, Goal, Library, OpId, Place, driver};
+use parbake_codegen::bake::Only;
 use parbake_model::Target;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
@@ -34,6 +35,25 @@ pub(crate) struct Select {
 /// A profile, as settings and options name it.
 pub(crate) fn profile(text: &str) -> Result<Profile, String> {
     text.parse().map_err(|()| "expected release, lineinfo or debug".to_owned())
+}
+
+/// The ops that a bake, or a list of what one would hold, is about.
+#[derive(clap::Args)]
+pub(crate) struct Ops {
+    /// Ops, by `op` or `family/op`; `*` and `?` are wildcards
+    #[arg(long, value_name = "GLOB", default_value = "*")]
+    pub(crate) op: String,
+    /// Only these values of an axis, as in `dtype=f16,bf16`; may be repeated
+    #[arg(long, value_name = "AXIS=VALUES")]
+    only: Vec<String>,
+}
+
+impl Ops {
+    /// Axis → the values wanted.
+    pub(crate) fn only(&self) -> Result<Only, Report> {
+        let pairs = pairs(&self.only)?.into_iter();
+        Ok(pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect())
+    }
 }
 
 /// What was selected, and the library it was selected from.

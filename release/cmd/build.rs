@@ -31,12 +31,8 @@ pub(crate) struct Args {
     /// Targets, as in `80,90a,100f`; `host` adds shared objects for the host target [default: PARBAKE_ARCHS and the GPUs here]
     #[arg(long, value_name = "LIST")]
     arch: Option<String>,
-    /// Ops to bake, by `op` or `family/op`; `*` and `?` are wildcards
-    #[arg(long, value_name = "GLOB", default_value = "*")]
-    op: String,
-    /// Bakes only these values of an axis, as in `dtype=f16,bf16`; may be repeated
-    #[arg(long, value_name = "AXIS=VALUES")]
-    only: Vec<String>,
+    #[command(flatten)]
+    ops: select::Ops,
     /// Bakes the specs of a lock, for its targets unless `--arch` is given; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "only"])]
     lock: Option<PathBuf>,
@@ -90,8 +86,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         Some(lock) if args.arch.is_none() && !lock.targets.is_empty() => lock.targets.clone(),
         _ => select::targets(args.arch.as_deref(), &config)?,
     };
-    let pairs = select::pairs(&args.only)?.into_iter();
-    let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
+    let only = args.ops.only()?;
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
     let specs = match &lock {
@@ -99,7 +94,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         None => None,
     };
     let what = Bake {
-        op: &args.op,
+        op: &args.ops.op,
         only: &only,
         specs,
         targets: &targets,

@@ -4,7 +4,7 @@ use crate::output::{Failure, Output};
 use crate::select;
 use crate::text::{self, Table};
 use parbake::Library;
-use parbake_codegen::bake::{self, Only, Plan};
+use parbake_codegen::bake::{self, Plan};
 use parbake_model::Target;
 use parbake_model::settings::Config;
 use serde::Serialize;
@@ -18,12 +18,8 @@ pub(crate) struct Args {
     /// Architectures such as `80,90a,100f,host`; PARBAKE_ARCHS if this is not given
     #[arg(long, value_name = "LIST")]
     arch: Option<String>,
-    /// Ops whose name or `family/name` matches; `*` and `?` are wildcards
-    #[arg(long, value_name = "GLOB", default_value = "*")]
-    op: String,
-    /// Only these values of an axis, as in `dtype=f16,bf16`; may be repeated
-    #[arg(long, value_name = "AXIS=VALUES")]
-    only: Vec<String>,
+    #[command(flatten)]
+    ops: select::Ops,
     /// Lists every combination
     #[arg(long)]
     all: bool,
@@ -69,11 +65,10 @@ struct Expansion<'a> {
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
     let targets = select::targets(args.arch.as_deref(), &config)?;
-    let only = select::pairs(&args.only)?.into_iter();
-    let only: Only = only.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
+    let only = args.ops.only()?;
     config = config.without_bundles();
     let library = Library::open(config)?;
-    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.op, &only, &targets)?;
+    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.ops.op, &only, &targets)?;
     let expansion = Expansion {
         targets: &plan.targets,
         built: plan.jobs.len(),

@@ -3,7 +3,7 @@
 use crate::output::{Failure, Output};
 use crate::select;
 use parbake::Library;
-use parbake_codegen::bake::{self, Only};
+use parbake_codegen::bake;
 use parbake_model::lock::{Lock, LockError};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -21,12 +21,8 @@ pub(crate) struct Args {
     /// What the job runs on, as in `90a,host` [default: PARBAKE_ARCHS and the GPUs here]
     #[arg(long, value_name = "LIST")]
     arch: Option<String>,
-    /// Ops, by `op` or `family/op`; `*` and `?` are wildcards
-    #[arg(long, value_name = "GLOB", default_value = "*")]
-    op: String,
-    /// Only these values of an axis, as in `dtype=f16,bf16`; may be repeated
-    #[arg(long, value_name = "AXIS=VALUES")]
-    only: Vec<String>,
+    #[command(flatten)]
+    ops: select::Ops,
     /// The file to write [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -34,10 +30,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let targets = select::targets(args.arch.as_deref(), &config)?;
-    let pairs = select::pairs(&args.only)?.into_iter();
-    let only: Only = pairs.map(|(axis, values)| (axis, values.split(',').map(str::to_owned).collect())).collect();
+    let only = args.ops.only()?;
     let library = Library::open(config.without_bundles())?;
-    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.op, &only, &targets)?;
+    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.ops.op, &only, &targets)?;
     let lock = Lock::new(plan.jobs.iter().map(|job| &job.spec), plan.jobs.iter().map(|job| job.target));
     let Some(path) = &args.output else {
         out.show(&lock, || lock.to_json());
