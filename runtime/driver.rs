@@ -184,7 +184,7 @@ pub fn first() -> Result<&'static Device, NoDevice> {
 }
 
 /// The version of the driver's kernel module, which the driver API does not tell.
-fn kernel_module() -> Option<String> {
+pub(crate) fn kernel_module() -> Option<String> {
     std::fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned())
 }
 

@@ -72,6 +72,7 @@ impl Library {
     /// Op definitions that are wrong, or a bundle of the settings that cannot be used. An installed one that cannot is
     /// a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
+        crate::log::start(&config);
         let workspace = Workspace::of(&config);
         for part in [workspace.store(), workspace.generated()] {
             // Bundles still serve, so this is no error; a look-up that needs the folder names it.
