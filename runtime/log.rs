@@ -4,8 +4,14 @@
 //! its kernel is launched, by `write` and not through a buffer of this process: whatever the kernel does to it, the
 //! line is there. A log that cannot be written warns once and never fails a call.
 
+mod dump;
+mod dumped;
 mod line;
+pub mod record;
+pub mod replay;
 mod sink;
+mod tensors;
+mod values;
 
 use crate::call::{Called, Prepared};
 use crate::code::{Place, Stream};
@@ -13,12 +19,17 @@ use crate::decision::Origin;
 use crate::error::Error;
 use crate::library::{Library, OpId};
 use crate::tensor::Tensor;
+use dump::Dump;
 use line::Lines;
 use parbake_model::glob::glob;
-use parbake_model::op::Op;
+use parbake_model::op::{Op, Role};
 use parbake_model::settings::{BadSetting, Config, LogLevel};
+use record::Record;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
+use values::{Source, Statistics};
+
+pub use dumped::{DumpError, Dumped, parse};
 
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 /// Whether the level was set by the program: then no library that is opened changes it.
@@ -138,9 +149,72 @@ impl Entry<'_> {
         if self.shows(LogLevel::Arguments) {
             self.lines.kernel(self.op, &prepared);
         }
+        if !self.shows(LogLevel::Statistics) {
+            // SAFETY: the caller vouches for the memory.
+            unsafe { prepared.launch(stream)? };
+            return Ok(Called { kernel: Some(prepared.kernel), from: prepared.from });
+        }
+        let source = Source::new(self.place, stream)?;
+        // Where that cannot be told, reading could break a capture.
+        let captured = source.captured().unwrap_or(true);
+        if captured {
+            self.lines.say(format_args!("values are not read: the stream is being captured"));
+        } else {
+            // SAFETY: the caller vouches for the memory.
+            unsafe { self.describe(&source, |role| role != Role::Out) };
+        }
+        // SAFETY: as above.
+        let dump = unsafe { self.dump(&prepared, &source, captured) };
+        // SAFETY: as above. An error of the kernel itself is known once the stream has passed it.
+        let mut launched = unsafe { prepared.launch(stream) };
+        if !captured {
+            launched = launched.and_then(|()| source.wait());
+        }
+        if launched.is_ok() && !captured {
+            // SAFETY: as above.
+            unsafe { self.describe(&source, |role| role != Role::In) };
+        }
+        if let Some(dump) = dump {
+            let error = launched.as_ref().err().map(line::one_line);
+            // SAFETY: as above.
+            unsafe { dump.end(self.tensors, &source, error) };
+        }
+        launched.map(|()| Called { kernel: Some(prepared.kernel), from: prepared.from })
+    }
+
+    /// Statistics of the tensors that are read, or of those that were written.
+    ///
+    /// # Safety
+    /// As for [`Library::call`].
+    unsafe fn describe(&self, source: &Source, of: impl Fn(Role) -> bool) {
+        for (def, tensor) in self.op.tensors.iter().zip(self.tensors).filter(|(def, _)| of(def.role)) {
+            let mut statistics = Statistics::NONE;
+            let mut take = |piece: &[u8]| {
+                statistics.take(tensor.dtype, piece);
+                Ok(())
+            };
+            // SAFETY: the caller vouches for the memory; arguments that were checked have no negative strides.
+            match unsafe { source.each(tensor, &mut take) } {
+                Ok(()) => self.lines.say(format_args!("values {} {statistics}", def.name)),
+                Err(why) => self.lines.say(format_args!("values {} are not read: {why}", def.name)),
+            }
+        }
+    }
+
+    /// Everything about the call, in a folder of its own.
+    ///
+    /// # Safety
+    /// As for [`Library::call`].
+    unsafe fn dump(&self, prepared: &Prepared, source: &Source, captured: bool) -> Option<Dump> {
+        if !self.shows(LogLevel::Dumps) {
+            return None;
+        }
+        let (arguments, number) = ((self.tensors, self.scalars), (self.lines.sequence, captured));
+        let record = Record::of(self.library, self.op, arguments, self.place, prepared, number);
         // SAFETY: the caller vouches for the memory.
-        unsafe { prepared.launch(stream)? };
-        Ok(Called { kernel: Some(prepared.kernel), from: prepared.from })
+        let dump = unsafe { Dump::begin(&self.library.config, record, self.tensors, source)? };
+        self.lines.say(format_args!("dump {}", dump.folder.display()));
+        Some(dump)
     }
 
     /// How it ended. Errors are worth a line at every level.

@@ -4,7 +4,13 @@
 #![cfg(feature = "jit")]
 #![allow(clippy::print_stdout, reason = "workers answer on their output; skips are printed")]
 
+#[path = "log/bounds.rs"]
+mod bounds;
 mod common;
+#[path = "log/dumps.rs"]
+mod dumps;
+#[path = "log/hostile.rs"]
+mod hostile;
 #[path = "log/lines.rs"]
 mod lines;
 #[path = "log/work.rs"]

@@ -1,6 +1,7 @@
 //! What a worker does, and how a test starts one.
 
 use crate::common::root;
+use parbake::log::Dumped;
 use parbake::model::dtype::DType;
 use parbake::model::settings::Config;
 use parbake::{Library, Place, Stream, Tensor};
@@ -8,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Calls, `;` between, each as `OP DTYPE ROWS HIDDEN [WORD…]`: `pad=N` elements between rows, `offset=N` before the
-/// first, `inplace` for `out` in the memory of `x`, `eps=X`; and `level N`.
+/// first, `inplace` for `out` in the memory of `x`, `eps=X`; `level N`; and `replay DUMP`, on the host target.
 pub(crate) fn run(job: &str) {
     let library = Library::open(Config::from_env().unwrap()).unwrap();
     for words in job.split(';').map(|call| call.split_whitespace().collect::<Vec<_>>()) {
         match words.as_slice() {
+            ["replay", dump] => println!("answer {}", replay(&library, Path::new(dump))),
             ["level", level] => parbake::log::set_level(level.parse().unwrap()).unwrap(),
             [op, dtype, rows, hidden, rest @ ..] => {
                 let result = call(&library, op, dtype, rows.parse().unwrap(), hidden.parse().unwrap(), rest);
@@ -20,6 +22,18 @@ pub(crate) fn run(job: &str) {
             }
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// What came of a replay, in words.
+pub(crate) fn replay(library: &Library, dump: &Path) -> String {
+    match Dumped::open(dump).and_then(|dump| dump.replay(library, Place::Host, 2)) {
+        Ok(replayed) => {
+            let outputs = replayed.outputs.iter().map(|o| format!(" {} {:?}", o.name, o.verdict)).collect::<String>();
+            let reference = if replayed.reference.is_some_and(|r| r.wrong.is_none()) { "right" } else { "wrong" };
+            format!("{}{outputs} reference {reference}", if replayed.ok { "ok" } else { "not ok" })
+        }
+        Err(error) => error.report().code.to_owned(),
     }
 }
 
@@ -77,6 +91,23 @@ fn call(
     unsafe { library.call(library.op(op)?, &tensors, &[eps, 0.0], Place::Host, Stream::DEFAULT).map(drop) }
 }
 
+/// Where compiled kernels are kept for all tests.
+fn store() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("log-store")
+}
+
+pub(crate) fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
 /// A folder of its own, and workers that write below it only.
 pub(crate) struct Site {
     pub(crate) folder: tempfile::TempDir,
@@ -86,6 +117,34 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), kernels: root().join("kernels") }
+    }
+
+    /// The same with kernels of its own, which a test may edit.
+    pub(crate) fn with_own_kernels() -> Self {
+        let mut site = Self::new();
+        site.kernels = site.path("kernels");
+        copy(&root().join("kernels"), &site.kernels);
+        site
+    }
+
+    /// All dumps, by name.
+    pub(crate) fn dumps(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.path("workspace/dumps")).into_iter().flatten().flatten();
+        let named = |e: std::fs::DirEntry| (!e.file_name().to_str()?.starts_with('.')).then(|| e.path());
+        let mut dumps: Vec<PathBuf> = entries.filter_map(named).collect();
+        dumps.sort();
+        dumps
+    }
+
+    pub(crate) fn library(&self) -> Library {
+        let path = |p: PathBuf| p.display().to_string();
+        let settings = [
+            ("PARBAKE_KERNELS", path(self.kernels.clone())),
+            ("PARBAKE_WORKSPACE", path(self.path("workspace"))),
+            ("PARBAKE_STORE", path(store())),
+        ];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value));
+        Library::open(Config::from_pairs(settings).unwrap().without_bundles()).unwrap()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -101,12 +160,11 @@ impl Site {
                 command.env_remove(name);
             }
         }
-        let shared = Path::new(env!("CARGO_TARGET_TMPDIR")).join("log-store");
         command
             .env("PARBAKE_TEST_JOB", job)
             .env("PARBAKE_KERNELS", &self.kernels)
             .env("PARBAKE_WORKSPACE", self.path("workspace"))
-            .env("PARBAKE_STORE", shared)
+            .env("PARBAKE_STORE", store())
             .env("XDG_DATA_DIRS", self.path("none"))
             .env("XDG_DATA_HOME", self.path("none"));
         Worker(command)
