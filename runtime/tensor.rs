@@ -48,7 +48,8 @@ impl Tensor {
     /// Dimensions of one element never stand in the way.
     #[must_use]
     pub fn folded(&self, rank: usize) -> Option<Self> {
-        let (leading, rest) = self.shape().split_at_checked((self.rank + 1).checked_sub(rank).filter(|_| rank > 0)?)?;
+        let (leading, rest) =
+            self.shape().split_at_checked((self.rank + 1).checked_sub(rank).filter(|n| rank > 0 && *n > 0)?)?;
         let mut extent: i64 = 1;
         let mut step = None;
         for (&n, &stride) in leading.iter().zip(self.strides()).rev().filter(|(n, _)| **n != 1) {
