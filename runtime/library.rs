@@ -5,6 +5,7 @@
 
 use crate::binding::Binding;
 use crate::bundles::Bundles;
+use crate::check::Signature;
 use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
@@ -20,6 +21,7 @@ use parbake_model::settings::{Config, nearest};
 use parbake_model::source::{KernelTree, OpSources, binding_digest, params_digest};
 use parbake_model::{Digest, Target, space};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -36,6 +38,7 @@ pub struct SpecId {
 
 pub(crate) struct LoadedOp {
     op: Op,
+    signature: Signature,
     /// The digests in the manifest of the op of that name, if this program was built with one.
     committed: Option<Committed>,
     /// Launcher and reference of that name in this program.
@@ -52,6 +55,23 @@ struct Committed {
     params: Digest,
 }
 
+/// Spreads a registry key, which no stranger chooses, over the table: one multiplication.
+#[derive(Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl std::hash::Hasher for KeyHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("bug: a registry key is one number");
+    }
+    fn write_u64(&mut self, key: u64) {
+        let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// All ops, and the kernels loaded so far.
 pub struct Library {
     pub(crate) config: Config,
@@ -62,7 +82,7 @@ pub struct Library {
     /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
     built_in: Vec<Option<OpId>>,
     pub(crate) bundles: Bundles,
-    pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>>>,
+    pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>, BuildHasherDefault<KeyHasher>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
     #[cfg(feature = "jit")]
@@ -156,6 +176,10 @@ impl Library {
     #[must_use]
     pub fn definition(&self, op: OpId) -> &Op {
         &self.ops[usize::from(op.0)].op
+    }
+    /// What arguments of an op are checked against.
+    pub(crate) fn signature(&self, op: OpId) -> &Signature {
+        &self.ops[usize::from(op.0)].signature
     }
     /// The Rust side of an op: its launcher and reference.
     ///
@@ -341,6 +365,7 @@ fn read_ops(folder: Option<&Path>, tree: Option<&KernelTree>) -> Result<Vec<Load
         binding: crate::modules::BINDINGS.iter().find(|b| b.op == op.name),
         fresh: OnceCell::new(),
         sources: OnceCell::new(),
+        signature: Signature::of(&op),
         op,
     };
     #[cfg(feature = "jit")]
