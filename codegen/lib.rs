@@ -11,6 +11,8 @@ pub mod bindings;
 pub mod definition;
 pub mod layout;
 pub mod manifest;
+mod peers;
+mod python;
 pub mod registry;
 pub mod render;
 pub mod toolchain;
