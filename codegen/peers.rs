@@ -120,13 +120,25 @@ returns = "out"
         assert_eq!(complaints("demo/scale/op.toml", &text), "");
         let table: &[(&str, &str, &str)] = &[
             ("is = \"x\"", "is = \"y\"", "10:1: no argument is the tensor `x`\n11:5: there is no tensor or scalar `y`"),
-            ("\"factor\" },", "\"x\" },", "10:1: the scalar `factor` is neither an argument nor fixed, and has no default\n12:5: `x` is given twice"),
-            ("{ name = \"out\" }", "{ name = \"input\", is = \"out\" }", "13:5: `input` is listed twice\n16:1: no argument `out` is an output"),
+            (
+                "\"factor\" },",
+                "\"x\" },",
+                "10:1: the scalar `factor` is neither an argument nor fixed, and has no default\n12:5: `x` is given twice",
+            ),
+            (
+                "{ name = \"out\" }",
+                "{ name = \"input\", is = \"out\" }",
+                "13:5: `input` is listed twice\n16:1: no argument `out` is an output",
+            ),
             ("\"input\"", "\"in\"", "11:5: `in` cannot be an argument in Python"),
             ("\"input\"", "\"target\"", "11:5: `target` cannot be an argument in Python"),
             ("returns = \"out\"", "returns = \"input\"", "16:1: no argument `input` is an output"),
             ("returns = \"out\"\n", "", ""),
-            ("chosen by the launcher", " ", "14:5: `enable_pdl` is ignored: then it is nothing of the op, and `ignored` says why"),
+            (
+                "chosen by the launcher",
+                " ",
+                "14:5: `enable_pdl` is ignored: then it is nothing of the op, and `ignored` says why",
+            ),
             ("returns", "fixed = { factor = 1.0 }\nreturns", "12:5: `factor` is fixed for this peer"),
             (
                 "{ name = \"input\", is = \"x\" },\n    { name = \"factor\" },\n    { name = \"out\" }",
@@ -153,6 +165,9 @@ returns = "out"
     #[test]
     fn without_arguments_the_names_of_the_op_must_suit_python() {
         let text = GOOD.replace("name = \"x\"", "name = \"is\"");
-        assert_eq!(complaints("demo/scale/op.toml", &text), "demo/scale/op.toml:45:1: `is` cannot be an argument in Python");
+        assert_eq!(
+            complaints("demo/scale/op.toml", &text),
+            "demo/scale/op.toml:45:1: `is` cannot be an argument in Python"
+        );
     }
 }

@@ -4,9 +4,9 @@
 //! what is written by hand, which reads the same facts from the function's row.
 
 use crate::registry::{Registry, RegistryError};
+use parbake_model::VERSION;
 use parbake_model::function::{Function, Kind, Parameter, TAKEN, TARGET};
 use parbake_model::op::{Dim, Op, Role, Scalar, Tensor};
-use parbake_model::VERSION;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -45,7 +45,11 @@ pub(crate) fn check(ops: &[Op]) -> Result<(), RegistryError> {
     for op in ops {
         for function in op.functions() {
             if let Some(first) = owners.insert(function.name.clone(), format!("op `{}`", op.name)) {
-                return Err(RegistryError::Function { name: function.name, first, second: format!("op `{}`", op.name) });
+                return Err(RegistryError::Function {
+                    name: function.name,
+                    first,
+                    second: format!("op `{}`", op.name),
+                });
             }
         }
     }
@@ -106,7 +110,8 @@ fn stub(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
 fn module(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
     let mut text = format!("\"\"\"Kernels of the family `{family}`.\"\"\"\n\n");
     text += "from parbake._call import Function, Unbound, call, operators\n\n";
-    text += "# Bound at the first call: a tensor of PyTorch, it or a parameter, whether gradients are recorded, and the\n";
+    text +=
+        "# Bound at the first call: a tensor of PyTorch, it or a parameter, whether gradients are recorded, and the\n";
     text += "# functions of TVM FFI.\n_Tensor = Unbound\n_TENSORS = ()\n_grad = _empty_like = None\n";
     let mut ops: Vec<_> = functions.iter().map(|(op, _)| &op.name).collect();
     ops.dedup();
@@ -143,7 +148,8 @@ fn function(text: &mut String, op: &Op, f: &Function<'_>) {
     match f.returns.and_then(|r| Some((f.argument(&r.name)?, f.argument(&op.like(r)?.name)?))) {
         Some((out, like)) => {
             let _ = writeln!(text, "        if {out} is None:\n            {out} = _empty_like({like})");
-            let _ = writeln!(text, "        if type({out}) is _Tensor:\n            {native}\n            return {out}");
+            let _ =
+                writeln!(text, "        if type({out}) is _Tensor:\n            {native}\n            return {out}");
         }
         None => {
             let _ = writeln!(text, "        {native}\n        return None");
@@ -165,7 +171,11 @@ fn function(text: &mut String, op: &Op, f: &Function<'_>) {
         }
     }
     // The facts of both, for everything else.
-    let _ = writeln!(text, "\n\n{row} = Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",", op.name);
+    let _ = writeln!(
+        text,
+        "\n\n{row} = Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",",
+        op.name
+    );
     text.push_str("    # Argument: role, and of a scalar the default.\n    parameters=(\n");
     for p in &real {
         let fact = match p.kind {
@@ -185,14 +195,23 @@ fn function(text: &mut String, op: &Op, f: &Function<'_>) {
     let scalars: Vec<_> = op
         .scalars
         .iter()
-        .map(|s| place(&s.name).map_or_else(|| format!("(\"{}\", None, {})", s.name, number(fixed(f, s))), |i| format!("(\"{}\", {i}, None)", s.name)))
+        .map(|s| {
+            place(&s.name).map_or_else(
+                || format!("(\"{}\", None, {})", s.name, number(fixed(f, s))),
+                |i| format!("(\"{}\", {i}, None)", s.name),
+            )
+        })
         .collect();
     let _ = writeln!(text, "    tensors=({},),\n    scalars=(", tensors.join(", "));
     scalars.iter().for_each(|s| *text += &format!("        {s},\n"));
     text.push_str("    ),\n");
     let returns = f.returns.and_then(|r| Some((place(&r.name)?, place(&op.like(r)?.name)?)));
-    let (returns, like) = returns.map_or(("None".to_owned(), "None".to_owned()), |(r, l)| (r.to_string(), l.to_string()));
-    let _ = writeln!(text, "    # The output that is returned, and the input that it is allocated after.\n    returns={returns},\n    like={like},\n)");
+    let (returns, like) =
+        returns.map_or(("None".to_owned(), "None".to_owned()), |(r, l)| (r.to_string(), l.to_string()));
+    let _ = writeln!(
+        text,
+        "    # The output that is returned, and the input that it is allocated after.\n    returns={returns},\n    like={like},\n)"
+    );
 }
 
 pub(crate) fn signature(f: &Function<'_>) -> String {
@@ -238,7 +257,9 @@ fn documentation(text: &mut String, op: &Op, f: &Function<'_>) {
             Kind::Ignored(why) => format!("Accepted and ignored: {why}."),
         };
         let declared = match p.kind {
-            Kind::Tensor(Tensor { name, .. }) | Kind::Scalar(Scalar { name, .. }) if *name != p.name => format!("{name}. "),
+            Kind::Tensor(Tensor { name, .. }) | Kind::Scalar(Scalar { name, .. }) if *name != p.name => {
+                format!("{name}. ")
+            }
             _ => String::new(),
         };
         let _ = writeln!(doc, "    {}: {declared}{meaning}", p.name);
@@ -250,7 +271,10 @@ fn documentation(text: &mut String, op: &Op, f: &Function<'_>) {
     doc += "\nReturns:\n";
     let _ = match f.returns.and_then(|r| f.argument(&r.name)) {
         Some(out) => writeln!(doc, "    `{out}`."),
-        None => writeln!(doc, "    None: it works in place. From JAX, new arrays in the order of the arguments that change."),
+        None => writeln!(
+            doc,
+            "    None: it works in place. From JAX, new arrays in the order of the arguments that change."
+        ),
     };
     doc += "\nRaises:\n    TypeError: An argument is no tensor, or of another element type.\n    \
             ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.\n    \
@@ -302,7 +326,8 @@ fn dtypes(op: &Op, tensor: &Tensor) -> String {
 }
 
 fn tensor_words(op: &Op, f: &Function<'_>, t: &Tensor) -> String {
-    let ranges: Vec<_> = t.shape.iter().filter_map(|s| op.dim(s)).map(|d: &Dim| format!("{} {} to {}", d.name, d.min, d.max)).collect();
+    let ranges: Vec<_> =
+        t.shape.iter().filter_map(|s| op.dim(s)).map(|d: &Dim| format!("{} {} to {}", d.name, d.min, d.max)).collect();
     let dense = match t.dense {
         0 => "any strides".to_owned(),
         n if n == t.shape.len() => "dense".to_owned(),
@@ -314,7 +339,23 @@ fn tensor_words(op: &Op, f: &Function<'_>, t: &Tensor) -> String {
         Role::Out => "written",
         Role::InOut => "read and overwritten",
     };
-    let mut words = format!("{}. {} [{}], {dense}, {role}; {}.", capital(&t.summary), dtypes(op, t), t.shape.join(", "), ranges.join(", "));
+    // Several leading dimensions may stand for the first.
+    let folds = t.shape.first().and_then(|s| op.dim(s)).filter(|d| d.folds);
+    let shape: Vec<_> = t.shape.iter().map(|s| if folds.is_some_and(|d| &d.name == s) { "..." } else { s }).collect();
+    let mut words = format!(
+        "{}. {} [{}], {dense}, {role}; {}.",
+        capital(&t.summary),
+        dtypes(op, t),
+        shape.join(", "),
+        ranges.join(", ")
+    );
+    if let Some(dim) = folds {
+        let _ = write!(
+            words,
+            " The leading dimensions are the {}: as one, or as many whose strides let them be one.",
+            dim.name
+        );
+    }
     let others = op.tensors.iter().filter(|o| o.axis.is_some() && o.axis == t.axis).count();
     if others > 1 && t.role == Role::In {
         words += " All tensors have one element type.";
