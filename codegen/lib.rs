@@ -12,6 +12,8 @@ pub mod definition;
 mod exports;
 pub mod layout;
 pub mod manifest;
+mod peers;
+mod python;
 pub mod registry;
 pub mod render;
 pub mod toolchain;
