@@ -5,6 +5,7 @@
 
 use crate::binding::Binding;
 use crate::bundles::Bundles;
+use crate::check::Signature;
 use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
@@ -20,6 +21,7 @@ use parbake_model::settings::{Config, nearest};
 use parbake_model::source::{KernelTree, OpSources, binding_digest, params_digest};
 use parbake_model::{Digest, Target, space};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -36,8 +38,11 @@ pub struct SpecId {
 
 pub(crate) struct LoadedOp {
     op: Op,
+    signature: Signature,
     /// The digests in the manifest of the op of that name, if this program was built with one.
     committed: Option<Committed>,
+    /// Launcher and reference of that name in this program.
+    binding: Option<&'static Binding>,
     /// Whether the launcher in this program belongs to the sources in use.
     fresh: OnceCell<bool>,
     sources: OnceCell<OpSources>,
@@ -50,6 +55,23 @@ struct Committed {
     params: Digest,
 }
 
+/// Spreads a registry key, which no stranger chooses, over the table: one multiplication.
+#[derive(Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl std::hash::Hasher for KeyHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("bug: a registry key is one number");
+    }
+    fn write_u64(&mut self, key: u64) {
+        let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// All ops, and the kernels loaded so far.
 pub struct Library {
     pub(crate) config: Config,
@@ -57,8 +79,10 @@ pub struct Library {
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
     ops: Vec<LoadedOp>,
+    /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
+    built_in: Vec<Option<OpId>>,
     pub(crate) bundles: Bundles,
-    pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>>>,
+    pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>, BuildHasherDefault<KeyHasher>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
     #[cfg(feature = "jit")]
@@ -84,7 +108,9 @@ impl Library {
         };
         let ops = read_ops(config.kernels.as_deref(), tree.as_ref())?;
         let bundles = Bundles::open(&config)?;
+        let place = |b: &Binding| ops.iter().position(|o| o.op.name == b.op).map(|i| OpId(i as u16));
         Ok(Self {
+            built_in: crate::modules::BINDINGS.iter().map(place).collect(),
             tree,
             store: Store::new(workspace.clone()),
             workspace,
@@ -152,6 +178,10 @@ impl Library {
     pub fn definition(&self, op: OpId) -> &Op {
         &self.ops[usize::from(op.0)].op
     }
+    /// What arguments of an op are checked against.
+    pub(crate) fn signature(&self, op: OpId) -> &Signature {
+        &self.ops[usize::from(op.0)].signature
+    }
     /// The Rust side of an op: its launcher and reference.
     ///
     /// # Errors
@@ -164,9 +194,9 @@ impl Library {
             (Some(_), Some(tree), Some(built)) => binding_digest(tree, &loaded.op).is_ok_and(|b| b == built.binding),
             _ => false,
         };
-        let binding = crate::modules::BINDINGS.iter().find(|b| b.op == loaded.op.name);
         let folder = || self.config.kernels.clone().unwrap_or_default();
-        binding
+        loaded
+            .binding
             .filter(|_| *loaded.fresh.get_or_init(fresh))
             .ok_or_else(|| Error::OtherLauncher { op: loaded.op.name.clone(), folder: folder() })
     }
@@ -182,6 +212,17 @@ impl Library {
             let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
             Error::UnknownOp { given: name.to_owned(), nearest, known }
         })
+    }
+
+    /// The op of a launcher in this program, by its place in the manifest: what a generated export calls.
+    ///
+    /// # Errors
+    /// If the kernel folder does not have it.
+    pub fn built_in(&self, place: usize) -> Result<OpId, Error> {
+        match self.built_in.get(place) {
+            Some(Some(op)) => Ok(*op),
+            _ => self.op(crate::modules::BINDINGS.get(place).map_or("", |b| b.op)),
+        }
     }
 
     /// The spec with these axis and tactic values, given as text. Tactics that are not named take their default for
@@ -322,8 +363,10 @@ fn read_ops(folder: Option<&Path>, tree: Option<&KernelTree>) -> Result<Vec<Load
     let manifest: Manifest = serde_json::from_str(text).expect("bug: generated-manifest/ops.json is damaged");
     let load = |op: Op, built: Option<&ManifestOp>| LoadedOp {
         committed: built.map(|m| Committed { sources: m.sources, binding: m.binding, params: m.params }),
+        binding: crate::modules::BINDINGS.iter().find(|b| b.op == op.name),
         fresh: OnceCell::new(),
         sources: OnceCell::new(),
+        signature: Signature::of(&op),
         op,
     };
     #[cfg(feature = "jit")]

@@ -37,10 +37,14 @@ static CHOSEN: AtomicBool = AtomicBool::new(false);
 /// The number of the next call that is logged; 0 is what the header has.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// Whether this build has the log. One without it, made with `PARBAKE_TEST_WITHOUT_LOG` set, is there to measure what
+/// asking for the level costs.
+pub const BUILT_IN: bool = option_env!("PARBAKE_TEST_WITHOUT_LOG").is_none();
+
 /// Whether calls are logged.
 #[inline]
 pub(crate) fn on() -> bool {
-    cfg!(feature = "log") && LEVEL.load(Ordering::Relaxed) != 0
+    BUILT_IN && LEVEL.load(Ordering::Relaxed) != 0
 }
 
 /// Takes the level of the settings of a library that is being opened.
