@@ -10,5 +10,6 @@ mod help;
 mod isolation;
 mod machine;
 mod prepare;
+mod replay;
 mod signatures;
 mod workspace;
