@@ -183,14 +183,57 @@ PARBAKE_API int parbake_open(
  */
 PARBAKE_API void parbake_close(parbake_library *library);
 
+/* ---- Questions ---- */
+
+/*
+ * About specs: an op with a value for each axis. `op` is a name, "rmsnorm" or "norm/rmsnorm". `values` are name=value,
+ * white space between, "dtype=bf16 block=512"; null is none. Tactics that are not named take their default. `target` is
+ * an architecture, "sm_90a" or "90a", or "host"; null or "auto" is what is in this machine, and an error (PB-2110,
+ * PB-2101) without a GPU. With a target, no device is touched.
+ *
+ * An answer is JSON, the document that the command line prints with --json. It is freed with parbake_text_free, and null
+ * after an error.
+ */
+
 /**
- * For packages that bring this library: folders of bundles that were installed with it, `:` between, looked in by the
+ * Whether and from where a spec would be served, for the first device here or a target. Nothing is compiled or loaded.
+ * The document is that of `parbake supports --json`: "support" is "bundle", "store", "jit", "not_covered" or
+ * "unsupported". The last two are answers, not errors.
+ */
+PARBAKE_API int parbake_supports(
+    parbake_library *library, const char *op, const char *values, const char *target,
+    char **json, parbake_error **error);
+
+/**
+ * From where a spec would be served, why not from elsewhere, and what its identities are made of. The document is that of
+ * `parbake why --json`.
+ */
+PARBAKE_API int parbake_explain(
+    parbake_library *library, const char *op, const char *values, const char *target,
+    char **json, parbake_error **error);
+
+/**
+ * Has every tactic of ops ready, compiling what is missing on several threads, so that no later call waits: before a
+ * server takes requests, before a graph is captured. For the devices here, and "host", kernels are loaded into this
+ * process; for another target they are put into the store unless a bundle has them. All gaps are told at once
+ * (PARBAKE_ERROR_NOT_COVERED, PB-2004), and then nothing is done. The document is that of `parbake prepare --json`.
+ *
+ *   @param op may be a pattern with * and ?, or several with commas between; all values hold for each op that matches.
+ */
+PARBAKE_API int parbake_prepare(
+    parbake_library *library, const char *op, const char *values, const char *target,
+    char **json, parbake_error **error);
+
+/* ---- For packages that bring this library ---- */
+
+/**
+ * Folders of bundles that were installed with it, `:` between, looked in by the
  * library of this process. Gives 0, or 1 if that is open already and it is too late.
  */
 PARBAKE_API int parbake_use_bundles(const char *folders);
 
 /**
- * For packages that bring this library: the value that a setting has in the library of this process unless the environment
+ * The value that a setting has in the library of this process unless the environment
  * sets it. Gives 0, or 1 if the library is open already and it is too late.
  */
 PARBAKE_API int parbake_set_default(const char *setting, const char *value);

@@ -4,7 +4,7 @@
 mod library;
 
 use parbake::Library;
-use parbake::door::c::{self, Failure};
+use parbake::door::c::{self, Asked, Failure};
 use parbake::door::dlpack::DLTensor;
 use parbake::door::tvm_ffi::{self, Any};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -60,6 +60,57 @@ pub unsafe extern "C" fn parbake_open(
 pub unsafe extern "C" fn parbake_close(library: *const Library) {
     // SAFETY: as the caller vouches.
     unsafe { c::close(library::opened(), library) }
+}
+
+/// Whether and from where a spec would be served, as JSON.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_supports(
+    library: *const Library,
+    op: *const c_char,
+    values: *const c_char,
+    target: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::supports(Asked { library, op, values, target }, json, error) }
+}
+
+/// The whole decision about a spec, as JSON.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_explain(
+    library: *const Library,
+    op: *const c_char,
+    values: *const c_char,
+    target: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::explain(Asked { library, op, values, target }, json, error) }
+}
+
+/// Has specs ready, and says what was done as JSON.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_prepare(
+    library: *const Library,
+    op: *const c_char,
+    values: *const c_char,
+    target: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::prepare(Asked { library, op, values, target }, json, error) }
 }
 
 /// The kind of an error.

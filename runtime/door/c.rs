@@ -3,9 +3,15 @@
 
 use super::dlpack::DLTensor;
 use super::{Kind, MAX_SCALARS, MAX_TENSORS, Target, Wrong, message, panicked};
-use crate::code::Stream;
+use crate::code::{Place, Stream};
+use crate::driver;
 use crate::error::Error;
-use crate::library::Library;
+use crate::goal::Goal;
+use crate::library::{Library, OpId};
+use crate::prepare::Site;
+use parbake_model::Target as ModelTarget;
+use parbake_model::glob::glob;
+use parbake_model::identity::Spec;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::{Config, SETTINGS, nearest};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -184,7 +190,11 @@ pub unsafe fn default(
     error: *mut *mut Failure,
 ) -> c_int {
     // SAFETY: as the caller vouches.
-    unsafe { give(Function("parbake_default"), library, error, || open().map(std::ptr::from_ref)) }
+    unsafe {
+        give(Function("parbake_default"), "library", std::ptr::null(), library, error, || {
+            open().map(std::ptr::from_ref)
+        })
+    }
 }
 
 /// `parbake_open`: a library with its own settings. The environment gives no setting, only the folders of its user.
@@ -219,34 +229,34 @@ pub unsafe fn open(
             }
             pairs.push((name.to_owned(), value.to_owned()));
         }
-        let folders = std::env::vars().filter(|(name, _)| !name.starts_with("PARBAKE_"));
-        let config = Config::from_pairs(folders.chain(pairs))?;
-        open(config).map(|library| Box::into_raw(Box::new(library)).cast_const())
+        open(Config::from_settings(pairs)?).map(|library| Box::into_raw(Box::new(library)).cast_const())
     };
     // SAFETY: as the caller vouches.
-    unsafe { give(function, library, error, body) }
+    unsafe { give(function, "library", std::ptr::null(), library, error, body) }
 }
 
-/// Writes what a body gives, or null.
+/// Writes what a body gives, or `nothing`.
 ///
 /// # Safety
 /// Both pointers are null or room for a pointer.
-unsafe fn give(
+unsafe fn give<T: Copy>(
     function: Function,
-    library: *mut *const Library,
+    name: &'static str,
+    nothing: T,
+    place: *mut T,
     error: *mut *mut Failure,
-    body: impl FnOnce() -> Result<*const Library, Error>,
+    body: impl FnOnce() -> Result<T, Error>,
 ) -> c_int {
     // SAFETY: as the caller vouches.
     unsafe {
-        if !library.is_null() {
-            library.write(std::ptr::null());
+        if !place.is_null() {
+            place.write(nothing);
         }
         guard(error, || {
-            if library.is_null() {
-                return Err(function.bad("library", "room for a pointer", "a null pointer"));
+            if place.is_null() {
+                return Err(function.bad(name, "room for a pointer", "a null pointer"));
             }
-            library.write(body()?);
+            place.write(body()?);
             Ok(())
         })
     }
@@ -263,6 +273,162 @@ pub unsafe fn close(default: Option<&'static Library>, library: *const Library) 
         // SAFETY: it was made by `open`, and nobody uses it any more.
         let library = unsafe { Box::from_raw(library.cast_mut()) };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(library)));
+    }
+}
+
+/// What a question is about: a spec of an op, and what it is to run on.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Asked {
+    /// Null or an open library.
+    pub library: *const Library,
+    /// An op, or for [`prepare`] a pattern: null or a text.
+    pub op: *const c_char,
+    /// `dtype=bf16 block=512`: null or a text.
+    pub values: *const c_char,
+    /// `sm_90a`, `host` or `auto`: null or a text.
+    pub target: *const c_char,
+}
+
+/// [`Asked`], read.
+struct Question<'a> {
+    library: &'a Library,
+    op: &'a str,
+    values: Vec<(String, String)>,
+    /// None for the devices here.
+    target: Option<ModelTarget>,
+}
+
+impl Asked {
+    /// # Safety
+    /// The pointers are as their fields say.
+    unsafe fn read<'a>(self, function: Function) -> Result<Question<'a>, Error> {
+        // SAFETY: as the caller vouches.
+        let library = unsafe { self.library.as_ref() };
+        let library = library.ok_or_else(|| function.bad("library", "an open library", "a null pointer"))?;
+        // SAFETY: as above.
+        let (op, values, target) = unsafe {
+            (
+                function.text("op", self.op)?,
+                if self.values.is_null() { "" } else { function.text("values", self.values)? },
+                if self.target.is_null() { "auto" } else { function.text("target", self.target)? },
+            )
+        };
+        let target = if target == "auto" { None } else { Some(target.parse()?) };
+        Ok(Question { library, op, values: pairs(function, values)?, target })
+    }
+}
+
+/// Splits `dtype=bf16 block=512`, each name at most once.
+fn pairs(function: Function, text: &str) -> Result<Vec<(String, String)>, Error> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for word in text.split_whitespace() {
+        let pair = word.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        let (name, value) = pair.ok_or_else(|| function.bad("values", "name=value, as in dtype=bf16", word))?;
+        if pairs.iter().any(|(n, _)| n == name) {
+            return Err(function.bad("values", format!("one value of `{name}`"), text));
+        }
+        pairs.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(pairs)
+}
+
+impl Question<'_> {
+    fn spec(&self) -> Result<(OpId, Spec, Goal), Error> {
+        let op = self.library.op(self.op)?;
+        let goal = match self.target {
+            Some(ModelTarget::Host) => Goal::Host,
+            Some(target) => Goal::Target(target),
+            None => self.library.goal(Place::Cuda(driver::first()?.ordinal))?,
+        };
+        Ok((op, self.library.spec(op, &self.values, goal.target())?, goal))
+    }
+}
+
+/// `parbake_supports`: whether and from where a spec would be served.
+///
+/// # Safety
+/// The pointers in `asked` are as its fields say, `json` and `error` null or room for a pointer.
+pub unsafe fn supports(asked: Asked, json: *mut *mut c_char, error: *mut *mut Failure) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe {
+        answer("parbake_supports", asked, json, error, |question| {
+            let (op, spec, goal) = question.spec()?;
+            question.library.supports(op, &spec, goal)
+        })
+    }
+}
+
+/// `parbake_explain`: the whole decision about a spec, and its identities.
+///
+/// # Safety
+/// As [`supports`].
+pub unsafe fn explain(asked: Asked, json: *mut *mut c_char, error: *mut *mut Failure) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe {
+        answer("parbake_explain", asked, json, error, |question| {
+            let (op, spec, goal) = question.spec()?;
+            question.library.why(op, &spec, goal)
+        })
+    }
+}
+
+/// `parbake_prepare`: has every tactic of ops ready, in this process for the devices here and the host, else in a bundle
+/// or the store.
+///
+/// # Safety
+/// As [`supports`].
+pub unsafe fn prepare(asked: Asked, json: *mut *mut c_char, error: *mut *mut Failure) -> c_int {
+    let function = Function("parbake_prepare");
+    // SAFETY: as the caller vouches.
+    unsafe {
+        answer(function.0, asked, json, error, |question| {
+            let Question { library, op: pattern, values, target } = question;
+            let sites: Vec<Site> = match target {
+                Some(ModelTarget::Host) => vec![Site::Place(Place::Host)],
+                Some(target) => vec![Site::Target(target)],
+                None => {
+                    driver::first()?;
+                    let devices = driver::ready().map(|r| r.devices.as_slice()).unwrap_or_default();
+                    devices.iter().map(|d| Site::Place(Place::Cuda(d.ordinal))).collect()
+                }
+            };
+            let ops: Vec<OpId> = library.ops().filter(|(_, op)| glob(pattern, op)).map(|(id, _)| id).collect();
+            if ops.is_empty() {
+                // A name without wildcards is an op that there is not; the error names the nearest.
+                return Err(match library.op(pattern) {
+                    Err(unknown) if !pattern.contains(['*', '?', ',']) => unknown,
+                    _ => function.bad("op", "a pattern that an op matches, as in rmsnorm or norm/*", pattern),
+                });
+            }
+            let mut wanted = Vec::new();
+            for op in ops {
+                wanted.extend(library.tactics(op, &values, &sites)?);
+            }
+            library.make_ready(&wanted)
+        })
+    }
+}
+
+/// Reads a question, and writes its answer as JSON.
+///
+/// # Safety
+/// As [`supports`].
+unsafe fn answer<T: serde::Serialize>(
+    function: &'static str,
+    asked: Asked,
+    json: *mut *mut c_char,
+    error: *mut *mut Failure,
+    body: impl FnOnce(Question<'_>) -> Result<T, Error>,
+) -> c_int {
+    let function = Function(function);
+    // SAFETY: as the caller vouches.
+    unsafe {
+        give(function, "json", std::ptr::null_mut(), json, error, || {
+            let answer = body(asked.read(function)?)?;
+            let words = serde_json::to_string_pretty(&answer).expect("bug: answers are plain data");
+            Ok(text(words).into_raw())
+        })
     }
 }
 
