@@ -220,7 +220,7 @@ impl Library {
     pub fn built_in(&self, place: usize) -> Result<OpId, Error> {
         match self.built_in.get(place) {
             Some(Some(op)) => Ok(*op),
-            _ => self.op(crate::modules::BINDINGS.get(place).map_or("", |b| b.op)),
+            _ => self.op(built_in_name(place)),
         }
     }
 
@@ -334,6 +334,11 @@ impl Library {
         let tree = self.tree.as_ref().ok_or_else(|| Error::NoSources { uri: loaded.op.name.clone() })?;
         Ok(loaded.sources.get_or_try_init(|| OpSources::read(tree, &loaded.op))?)
     }
+}
+
+/// The name of an op of this program, by its place in the manifest.
+pub(crate) fn built_in_name(place: usize) -> &'static str {
+    crate::modules::BINDINGS.get(place).map_or("", |b| b.op)
 }
 
 fn default_tactic(op: &Op, target: Target) -> std::collections::BTreeMap<String, u32> {

@@ -378,6 +378,16 @@ impl Config {
         (config, bad)
     }
 
+    /// What a program sets for itself: the environment's own settings do not hold, only the folders of its user and what
+    /// finds compilers are taken from it. Later pairs win.
+    ///
+    /// # Errors
+    /// As [`Config::from_pairs`].
+    pub fn from_settings<I: IntoIterator<Item = (String, String)>>(settings: I) -> Result<Self, BadSetting> {
+        let rest = std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+        Self::from_pairs(rest.filter(|(name, _)| !name.starts_with("PARBAKE_")).chain(settings))
+    }
+
     /// Reads variables given as pairs; empty values count as not set.
     ///
     /// # Errors
