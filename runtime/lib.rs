@@ -57,6 +57,7 @@ mod modules;
 #[rustfmt::skip]
 mod params;
 
+pub use bundles::{Unfit, WHEEL_FOLDER, WHEEL_PREFIX};
 pub use call::{Called, Prepared};
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;
