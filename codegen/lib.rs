@@ -9,6 +9,7 @@ pub mod artifact;
 pub mod bake;
 pub mod bindings;
 pub mod definition;
+mod exports;
 pub mod layout;
 pub mod manifest;
 pub mod registry;

@@ -1,6 +1,7 @@
 //! What is generated and committed under `generated-manifest/` and `docs/reference/`, byte-compared in CI.
 
 use crate::bindings::{self, BindingsError};
+use crate::exports;
 use crate::layout::{self, Layouts};
 use crate::registry::{Entry, Registry};
 use parbake_model::digest::Digest;
@@ -56,6 +57,7 @@ pub fn render(registry: &Registry, root: &Path, force: bool) -> Result<BTreeMap<
     add("generated-manifest/layouts.json", json(&layouts));
     add("generated-manifest/layout.c", layout_check(registry, &layouts));
     add("generated-manifest/modules.rs", modules(registry));
+    add("generated-manifest/exports.rs", exports::render(registry));
     add("generated-manifest/params.rs", params);
     add("docs/reference/errors.md", errors_page());
     add("docs/reference/ops.md", ops_page(registry));

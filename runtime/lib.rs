@@ -26,6 +26,7 @@ pub mod check;
 mod code;
 pub mod context;
 pub mod decision;
+pub mod door;
 pub mod driver;
 mod embedded;
 mod error;

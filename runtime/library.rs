@@ -38,6 +38,8 @@ pub(crate) struct LoadedOp {
     op: Op,
     /// The digests in the manifest of the op of that name, if this program was built with one.
     committed: Option<Committed>,
+    /// Launcher and reference of that name in this program.
+    binding: Option<&'static Binding>,
     /// Whether the launcher in this program belongs to the sources in use.
     fresh: OnceCell<bool>,
     sources: OnceCell<OpSources>,
@@ -57,6 +59,8 @@ pub struct Library {
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
     ops: Vec<LoadedOp>,
+    /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
+    built_in: Vec<Option<OpId>>,
     pub(crate) bundles: Bundles,
     pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
@@ -83,7 +87,9 @@ impl Library {
         };
         let ops = read_ops(config.kernels.as_deref(), tree.as_ref())?;
         let bundles = Bundles::open(&config)?;
+        let place = |b: &Binding| ops.iter().position(|o| o.op.name == b.op).map(|i| OpId(i as u16));
         Ok(Self {
+            built_in: crate::modules::BINDINGS.iter().map(place).collect(),
             tree,
             store: Store::new(workspace.clone()),
             workspace,
@@ -163,9 +169,9 @@ impl Library {
             (Some(_), Some(tree), Some(built)) => binding_digest(tree, &loaded.op).is_ok_and(|b| b == built.binding),
             _ => false,
         };
-        let binding = crate::modules::BINDINGS.iter().find(|b| b.op == loaded.op.name);
         let folder = || self.config.kernels.clone().unwrap_or_default();
-        binding
+        loaded
+            .binding
             .filter(|_| *loaded.fresh.get_or_init(fresh))
             .ok_or_else(|| Error::OtherLauncher { op: loaded.op.name.clone(), folder: folder() })
     }
@@ -181,6 +187,17 @@ impl Library {
             let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
             Error::UnknownOp { given: name.to_owned(), nearest, known }
         })
+    }
+
+    /// The op of a launcher in this program, by its place in the manifest: what a generated export calls.
+    ///
+    /// # Errors
+    /// If the kernel folder does not have it.
+    pub fn built_in(&self, place: usize) -> Result<OpId, Error> {
+        match self.built_in.get(place) {
+            Some(Some(op)) => Ok(*op),
+            _ => self.op(crate::modules::BINDINGS.get(place).map_or("", |b| b.op)),
+        }
     }
 
     /// The spec with these axis and tactic values, given as text. Tactics that are not named take their default for
@@ -321,6 +338,7 @@ fn read_ops(folder: Option<&Path>, tree: Option<&KernelTree>) -> Result<Vec<Load
     let manifest: Manifest = serde_json::from_str(text).expect("bug: generated-manifest/ops.json is damaged");
     let load = |op: Op, built: Option<&ManifestOp>| LoadedOp {
         committed: built.map(|m| Committed { sources: m.sources, binding: m.binding, params: m.params }),
+        binding: crate::modules::BINDINGS.iter().find(|b| b.op == op.name),
         fresh: OnceCell::new(),
         sources: OnceCell::new(),
         op,

@@ -33,6 +33,16 @@ impl DType {
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|t| t.name() == name)
     }
+    /// How DLPack writes it: the code of its kind, and bits.
+    #[must_use]
+    #[inline]
+    pub fn dlpack(self) -> (u8, u8) {
+        match self {
+            Self::F16 => (2, 16),
+            Self::Bf16 => (4, 16),
+            Self::F32 => (2, 32),
+        }
+    }
     /// Bytes of one element.
     #[must_use]
     pub fn bytes(self) -> usize {

@@ -183,6 +183,9 @@ pub struct Dim {
     pub min: i64,
     /// Largest legal value.
     pub max: i64,
+    /// Whether several leading dimensions of a tensor may stand for it, where their strides let them be one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub folds: bool,
 }
 
 /// Which way a tensor's data goes.

@@ -1,0 +1,212 @@
+//! The call door: what hosts in other languages hand over becomes a call of [`Library`], and what went wrong becomes an
+//! error of theirs.
+//!
+//! TVM FFI ([`tvm_ffi`]) and the C ABI are thin layers over [`call`]. Nothing here keeps state: a host brings its library.
+
+pub mod dlpack;
+pub mod tvm_ffi;
+
+use crate::call::Called;
+use crate::check::{BadArguments, Violation};
+use crate::code::{Place, Stream};
+use crate::error::Error;
+use crate::library::{Library, OpId};
+use crate::tensor::Tensor;
+use dlpack::DLTensor;
+use parbake_model::op::{self, Op};
+
+/// The most tensors that an op may have: a call allocates nothing.
+pub const MAX_TENSORS: usize = 16;
+/// The most scalars that an op may have.
+pub const MAX_SCALARS: usize = 16;
+
+/// Where a caller lets an op run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Target {
+    /// Where the tensors are. Tensors in CPU memory are refused: the host target is for correctness, and nobody should
+    /// come to wait for it unawares.
+    #[default]
+    Auto,
+    /// On the CPU, through the host target.
+    Host,
+}
+
+impl Target {
+    /// Reads `auto` or `host`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            "host" => Some(Self::Host),
+            _ => None,
+        }
+    }
+}
+
+/// Which exception of a host language an error becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// An argument of the wrong type: no tensor, or one of another element type; too many or too few.
+    Type,
+    /// An argument of the right type with a value that does not fit: shape, stride, device, overlap, range.
+    Value,
+    /// The combination does not exist for this op or target.
+    NotImplemented,
+    /// Nothing covers it, and it may not or cannot be compiled.
+    NotCovered,
+    /// Everything else.
+    Other,
+}
+
+impl Kind {
+    /// The kind of an error.
+    #[must_use]
+    pub fn of(error: &Error) -> Self {
+        match error {
+            Error::Arguments(bad) if bad.violations.iter().any(|v| ["type", "dtype", "count"].contains(&v.what)) => {
+                Self::Type
+            }
+            Error::Arguments(_) | Error::UnknownOp { .. } | Error::UnknownValue { .. } | Error::Target(_) => {
+                Self::Value
+            }
+            Error::Unsupported { .. } => Self::NotImplemented,
+            Error::NotCovered(_) | Error::Gaps { .. } => Self::NotCovered,
+            _ => Self::Other,
+        }
+    }
+    /// The name of the exception in Python, as TVM FFI spells it. Those with a dot are registered by the package
+    /// `parbake`; elsewhere they are runtime errors.
+    #[must_use]
+    pub fn name(self) -> &'static std::ffi::CStr {
+        match self {
+            Self::Type => c"TypeError",
+            Self::Value => c"ValueError",
+            Self::NotImplemented => c"NotImplementedError",
+            Self::NotCovered => c"parbake.NotCoveredError",
+            Self::Other => c"parbake.Error",
+        }
+    }
+}
+
+/// An error for a host: its code in brackets, then everything that the command line would print.
+#[must_use]
+pub fn message(error: &Error) -> String {
+    // It stands behind the name of an exception, so the word `error` is left out.
+    let report = error.report();
+    report.to_string().replacen(&format!("error[{}]:", report.code), &format!("[{}]", report.code), 1)
+}
+
+/// A list of violations that grows only if something is wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Wrong(Vec<Violation>);
+
+impl Wrong {
+    pub(crate) fn add(
+        &mut self,
+        argument: &str,
+        what: &'static str,
+        expected: impl Into<String>,
+        got: impl Into<String>,
+    ) {
+        self.0.push(Violation { argument: argument.to_owned(), what, expected: expected.into(), got: got.into() });
+    }
+    pub(crate) fn check(self, op: &Op) -> Result<(), Error> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Arguments(BadArguments { op: op.name.clone(), violations: self.0 }))
+    }
+}
+
+/// Calls an op on tensors that a host describes, in the order of `op.toml`. `stream` is asked for the stream of a GPU
+/// once its number is known.
+///
+/// A tensor with more dimensions than the op declares is taken if the op lets its first dimension stand for several, and
+/// its strides let them be one.
+///
+/// # Errors
+/// Every argument that does not fit; then what [`Library::call`] fails with.
+///
+/// # Safety
+/// Every descriptor is complete, and its memory valid on its device for its whole extent, until the stream has passed
+/// the work.
+pub unsafe fn call(
+    library: &Library,
+    op: OpId,
+    tensors: &[&DLTensor],
+    scalars: &[f64],
+    target: Target,
+    stream: impl FnOnce(i32) -> Stream,
+) -> Result<Called, Error> {
+    let def = library.definition(op);
+    let mut views = [Tensor::NONE; MAX_TENSORS];
+    let mut wrong = Wrong::default();
+    let mut place = None;
+    if tensors.len() != def.tensors.len() || tensors.len() > MAX_TENSORS {
+        wrong.add("call", "count", format!("{} tensors", def.tensors.len()), tensors.len().to_string());
+        return wrong.check(def).map(|()| unreachable!("bug: something is wrong"));
+    }
+    for ((given, declared), view) in tensors.iter().zip(&def.tensors).zip(&mut views) {
+        at_one_place(given, declared, target, &mut place, &mut wrong);
+        // SAFETY: the caller vouches for the descriptor.
+        match unsafe { given.view() } {
+            Ok(tensor) => *view = folded(tensor, declared, def, &mut wrong),
+            Err((what, expected, got)) => {
+                let expected = if what == "dtype" { dtypes(declared, def) } else { expected };
+                wrong.add(&declared.name, what, expected, got);
+            }
+        }
+    }
+    wrong.check(def)?;
+    let place = place.unwrap_or(Place::Host);
+    let stream = match place {
+        Place::Cuda(ordinal) => stream(ordinal),
+        Place::Host => Stream::DEFAULT,
+    };
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &views[..tensors.len()], scalars, place, stream) }
+}
+
+/// All tensors are on one device, of a kind that the target admits.
+#[inline]
+fn at_one_place(given: &DLTensor, declared: &op::Tensor, target: Target, place: &mut Option<Place>, wrong: &mut Wrong) {
+    let found = given.device.place();
+    let admitted = matches!((found, target), (Some(Place::Cuda(_)), Target::Auto) | (Some(Place::Host), Target::Host));
+    if !admitted {
+        let expected = match target {
+            Target::Auto if found == Some(Place::Host) => "a CUDA device, or target=\"host\" to run on the CPU",
+            Target::Auto => "a CUDA device",
+            Target::Host => "cpu, as target=\"host\" says",
+        };
+        wrong.add(&declared.name, "device", expected, given.device.to_string());
+    } else if *place.get_or_insert(found.unwrap_or(Place::Host)) != found.unwrap_or(Place::Host) {
+        let before = match place {
+            Some(Place::Cuda(ordinal)) => format!("cuda:{ordinal}"),
+            _ => "cpu".to_owned(),
+        };
+        let expected = format!("{before}, as of the tensors before it");
+        wrong.add(&declared.name, "device", expected, given.device.to_string());
+    }
+}
+
+/// Lets leading dimensions be the one that the op declares.
+#[inline]
+fn folded(tensor: Tensor, declared: &op::Tensor, def: &Op, wrong: &mut Wrong) -> Tensor {
+    let rank = declared.shape.len();
+    if tensor.shape().len() <= rank || !declared.shape.first().and_then(|s| def.dim(s)).is_some_and(|d| d.folds) {
+        return tensor;
+    }
+    tensor.folded(rank).unwrap_or_else(|| {
+        let leading = tensor.shape().len() - rank + 1;
+        let expected = format!("strides with which the first {leading} dimensions are one, as after `reshape`");
+        wrong.add(&declared.name, "stride", expected, format!("{:?} for {:?}", tensor.strides(), tensor.shape()));
+        tensor
+    })
+}
+
+/// The element types that a tensor may have, for a person.
+fn dtypes(declared: &op::Tensor, def: &Op) -> String {
+    let axis = declared.axis.as_ref().and_then(|name| def.axes.iter().find(|a| &a.name == name));
+    let values = axis.map(|a| a.values.iter().map(|v| v.value.as_str()).collect::<Vec<_>>().join(" or "));
+    values.or(declared.dtype.map(|d| d.to_string())).unwrap_or_default()
+}

@@ -1,0 +1,89 @@
+//! The library of this process: opened at the first call, from the settings in the environment.
+
+use parbake::model::settings::Config;
+use parbake::{Error, Library};
+use std::ffi::{CStr, c_char, c_int};
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use tracing_subscriber::filter::LevelFilter;
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+
+/// What a host said before the library was opened.
+#[derive(Default)]
+struct Ahead {
+    /// Folders of installed bundles.
+    bundles: Vec<PathBuf>,
+    /// Settings that hold unless the environment sets them.
+    defaults: Vec<(String, String)>,
+}
+
+static AHEAD: Mutex<Ahead> = Mutex::new(Ahead { bundles: Vec::new(), defaults: Vec::new() });
+
+/// The library, opened by whoever needs it first. A failure is not kept: what was wrong may be mended.
+pub(crate) fn default() -> Result<&'static Library, Error> {
+    match LIBRARY.get() {
+        Some(library) => Ok(library),
+        None => open(),
+    }
+}
+
+#[cold]
+fn open() -> Result<&'static Library, Error> {
+    // Also the lock under which one thread opens while others wait.
+    let ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(library) = LIBRARY.get() {
+        return Ok(library);
+    }
+    // Earlier pairs give way to later ones of the same name.
+    let known = ahead.defaults.iter().cloned();
+    let environment = std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+    let environment = environment.filter(|(name, value)| !(name.starts_with("PARBAKE_") && value.is_empty()));
+    // What is no text is refused with its name.
+    Config::from_env()?;
+    let mut config = Config::from_pairs(known.chain(environment))?;
+    // Those of the package come first: they were installed together with this library.
+    config.installed.splice(0..0, ahead.bundles.iter().cloned());
+    log(&config);
+    let library = Library::open(config)?;
+    Ok(LIBRARY.get_or_init(|| library))
+}
+
+/// The loader's log goes to standard error, as `PARBAKE_LOADER_LOG` says. Once: the subscriber is this library's own,
+/// whatever else in the process uses the same crate.
+fn log(config: &Config) {
+    let level = config.loader_log.parse().unwrap_or(LevelFilter::WARN);
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).without_time();
+    if tracing::subscriber::set_global_default(subscriber.finish()).is_ok() {
+        config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    }
+}
+
+/// Folders whose bundles are installed, `:` between: what a package that brings this library found beside itself. Gives
+/// 0, or 1 if the library is already open and it is too late.
+///
+/// # Safety
+/// `folders` is a NUL-terminated text.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn parbake_use_bundles(folders: *const c_char) -> c_int {
+    // SAFETY: as the caller vouches.
+    let Ok(text) = unsafe { CStr::from_ptr(folders) }.to_str() else { return 1 };
+    let mut ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner);
+    ahead.bundles = text.split(':').filter(|f| !f.is_empty()).map(PathBuf::from).collect();
+    c_int::from(LIBRARY.get().is_some())
+}
+
+/// The value of a setting unless the environment sets it. Gives 0, or 1 if the library is already open and it is too
+/// late.
+///
+/// # Safety
+/// Both are NUL-terminated texts.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn parbake_set_default(setting: *const c_char, value: *const c_char) -> c_int {
+    // SAFETY: as the caller vouches.
+    let texts = unsafe { (CStr::from_ptr(setting).to_str(), CStr::from_ptr(value).to_str()) };
+    let (Ok(setting), Ok(value)) = texts else { return 1 };
+    let mut ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner);
+    ahead.defaults.push((setting.to_owned(), value.to_owned()));
+    c_int::from(LIBRARY.get().is_some())
+}
