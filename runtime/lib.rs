@@ -60,6 +60,7 @@ mod modules;
 mod params;
 
 pub use answer::{Coverage, Explanation, Identities, Preparation};
+pub use bundles::{Unfit, WHEEL_FOLDER, WHEEL_PREFIX};
 pub use call::{Called, Prepared};
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;

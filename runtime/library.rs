@@ -93,8 +93,8 @@ impl Library {
     /// A library with these settings. Bundles are opened; nothing is written, and no device is touched.
     ///
     /// # Errors
-    /// Op definitions that are wrong, or a bundle of the settings that cannot be used. An installed one that cannot is
-    /// a warning.
+    /// Op definitions that are wrong, a bundle of the settings that cannot be used, or an installed one that is damaged or
+    /// belongs to another version or launch ABI. An installed one that cannot be read or is not signed is a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
         let workspace = Workspace::of(&config);
         for part in [workspace.store(), workspace.generated()] {
@@ -147,7 +147,7 @@ impl Library {
     pub fn bundle_targets(&self) -> impl Iterator<Item = (&str, BTreeSet<Target>)> {
         self.bundles.targets()
     }
-    /// Installed bundles that are not used, each with its reason.
+    /// Installed bundles that were passed over, each with its reason.
     pub fn refused_bundles(&self) -> impl Iterator<Item = (&str, &str)> {
         self.bundles.refused()
     }
