@@ -40,6 +40,7 @@ mod library;
 mod load;
 #[cfg(feature = "jit")]
 mod lock;
+pub mod log;
 mod lookup;
 pub mod memory;
 mod prepare;
