@@ -10,6 +10,7 @@ pub mod bake;
 pub mod bindings;
 pub mod definition;
 mod exports;
+mod header;
 pub mod layout;
 pub mod manifest;
 mod peers;

@@ -3,6 +3,7 @@
 
 use crate::bindings::{self, BindingsError};
 use crate::exports;
+use crate::header;
 use crate::layout::{self, Layouts};
 use crate::python;
 use crate::registry::{Entry, Registry};
@@ -60,6 +61,7 @@ pub fn render(registry: &Registry, root: &Path, force: bool) -> Result<BTreeMap<
     add("generated-manifest/layout.c", layout_check(registry, &layouts));
     add("generated-manifest/modules.rs", modules(registry));
     add("generated-manifest/exports.rs", exports::render(registry));
+    add("generated-manifest/parbake.h", header::render(registry));
     add("generated-manifest/params.rs", params);
     add("docs/reference/errors.md", errors_page());
     add("docs/reference/ops.md", ops_page(registry));

@@ -91,7 +91,7 @@ impl Library {
     ) -> Result<Option<Prepared>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
-        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
+        let bound = check::check(def, self.signature(op), tensors, scalars).map_err(Error::Arguments)?;
         let mut written = def.tensors.iter().zip(tensors).filter(|(t, _)| t.role != Role::In);
         if written.all(|(_, t)| t.is_empty()) {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Library {
     pub fn choices(&self, op: OpId, tensors: &[Tensor], scalars: &[f64], target: Target) -> Result<Vec<Spec>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
-        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
+        let bound = check::check(def, self.signature(op), tensors, scalars).map_err(Error::Arguments)?;
         let mut choices = Choices::default();
         (binding.select)(&check::checked(def, tensors, scalars, &bound), target, &mut choices);
         let axes = bound.axes(def);

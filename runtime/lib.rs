@@ -17,6 +17,7 @@
 //! # Ok(()) }
 //! ```
 
+mod answer;
 pub mod binding;
 mod bundles;
 pub mod cache;
@@ -58,6 +59,8 @@ mod modules;
 #[rustfmt::skip]
 mod params;
 
+pub use answer::{Coverage, Explanation, Identities, Preparation};
+pub use bundles::{Unfit, WHEEL_FOLDER, WHEEL_PREFIX};
 pub use call::{Called, Prepared};
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;

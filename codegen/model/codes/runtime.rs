@@ -207,4 +207,16 @@ pub(super) const DRIVER: &[Code] = &[
         "The dynamic loader refused the shared object.",
         "See whether the system allows code in memory (memfd), and whether a compiler of another machine made it.",
     ),
+    row(
+        "PB-2150",
+        "An argument of a C function cannot be used",
+        "A function of parbake.h was given a null pointer where one is not allowed, or a text that it cannot read. Nothing was done.",
+        "Pass what the error expects; the comments in parbake.h say what each function takes.",
+    ),
+    row(
+        "PB-2151",
+        "Parbake panicked",
+        "A rule of its own does not hold. The panic was caught where C called in; the process goes on.",
+        "Please report it, with the whole text and `parbake doctor --json`.",
+    ),
 ];
