@@ -104,6 +104,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("PARBAKE_KERNELS", "path", "sources inside the library", "Folder of kernel sources to use instead"),
     setting(
+        "PARBAKE_LIBRARY",
+        "path",
+        "beside the Python package",
+        "The shared library that the Python package loads, instead of its own: of the same version",
+    ),
+    setting(
         "PARBAKE_LOADER_LOG",
         "error|warn|info|debug|trace|off",
         "warn",
@@ -273,6 +279,8 @@ pub struct Config {
     pub keep: bool,
     /// Folder of kernel sources.
     pub kernels: Option<PathBuf>,
+    /// The shared library that the Python package loads.
+    pub library: Option<PathBuf>,
     /// Folders whose `*.pbk` are the installed bundles, in look-up order.
     pub installed: Vec<PathBuf>,
     /// Filter of the loader's log.
@@ -419,6 +427,7 @@ impl Config {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             keep: false,
             kernels: None,
+            library: None,
             installed: installed(&vars),
             loader_log: "warn".to_owned(),
             lock_timeout: Duration::ZERO,
@@ -509,6 +518,7 @@ impl Config {
             }
             "PARBAKE_KEEP" => self.keep = flag()?,
             "PARBAKE_KERNELS" => self.kernels = Some(path(text)?),
+            "PARBAKE_LIBRARY" => self.library = Some(path(text)?),
             "PARBAKE_LOADER_LOG" => {
                 let levels = ["error", "warn", "info", "debug", "trace", "off"];
                 self.loader_log =
