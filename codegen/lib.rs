@@ -15,4 +15,6 @@ pub mod layout;
 pub mod manifest;
 pub mod registry;
 pub mod render;
+mod signature;
 pub mod toolchain;
+mod typed;
