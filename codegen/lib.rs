@@ -13,6 +13,8 @@ mod exports;
 mod header;
 pub mod layout;
 pub mod manifest;
+mod peers;
+mod python;
 pub mod registry;
 pub mod render;
 mod signature;

@@ -1,6 +1,7 @@
 //! The registry of all ops: every `op.toml` under the kernel tree, sorted by family and name.
 
 use crate::definition::{self, BadDefinition};
+use crate::python;
 use parbake_model::op::Op;
 
 pub use parbake_model::glob::glob;
@@ -32,6 +33,16 @@ pub enum RegistryError {
         /// Another family.
         second: String,
     },
+    /// Two Python functions of one name.
+    #[error("the Python function `parbake.{name}` would be that of {first} and of {second}; names are unique")]
+    Function {
+        /// The name.
+        name: String,
+        /// What bears it.
+        first: String,
+        /// What also would.
+        second: String,
+    },
     /// A source of an op cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -45,6 +56,7 @@ impl RegistryError {
             Self::List { .. } => "PB-1102",
             Self::Definitions(_) => "PB-1101",
             Self::Twice { .. } => "PB-1103",
+            Self::Function { .. } => "PB-1121",
             Self::Source(_) => "PB-1104",
         }
     }
@@ -110,6 +122,7 @@ pub fn definitions(folder: &Path, tree: &KernelTree) -> Result<Vec<Op>, Registry
         let (first, second) = (w[0].family.clone(), w[1].family.clone());
         return Err(RegistryError::Twice { name: w[0].name.clone(), first, second });
     }
+    python::check(&ops)?;
     Ok(ops)
 }
 

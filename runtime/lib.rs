@@ -101,6 +101,7 @@ mod library;
 mod load;
 #[cfg(feature = "jit")]
 mod lock;
+pub mod log;
 mod lookup;
 pub mod memory;
 mod prepare;
@@ -125,6 +126,7 @@ pub mod ops;
 mod params;
 
 pub use answer::{Coverage, Explanation, Identities, Preparation};
+pub use bundles::{Unfit, WHEEL_FOLDER, WHEEL_PREFIX};
 pub use call::{Called, Prepared};
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;

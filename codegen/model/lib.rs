@@ -12,6 +12,7 @@ pub mod cubin;
 pub mod digest;
 pub mod dtype;
 pub mod fatbin;
+pub mod function;
 pub mod glob;
 pub mod identity;
 pub mod lock;

@@ -11,4 +11,5 @@ mod isolation;
 mod machine;
 mod prepare;
 mod signatures;
+mod wheel;
 mod workspace;

@@ -4,9 +4,9 @@
 use parbake_codegen::definition::{self, BadDefinition};
 use parbake_codegen::layout;
 use parbake_codegen::manifest::OpManifest;
-use parbake_codegen::registry;
 use parbake_codegen::toolchain::CompileManifest;
 use parbake_model::bundle::{Bundle, BundleWriter, Details, Item, Summary};
+use parbake_model::glob::glob;
 use parbake_model::identity::{Profile, build_key};
 use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
@@ -249,7 +249,7 @@ pub fn patterns(data: &[u8]) {
     // Reading it takes longer than everything else here.
     static READ: LazyLock<Op> = LazyLock::new(|| serde_json::from_str(OP).expect("an op"));
     let op = Op { family: family.to_owned(), name: name.to_owned(), ..READ.clone() };
-    assert!(registry::glob("*", &op) && registry::glob("*/*", &op));
-    assert!(name.contains(['*', '?', ',']) || registry::glob(name, &op));
-    let _ = registry::glob(pattern, &op);
+    assert!(glob("*", &op) && glob("*/*", &op));
+    assert!(name.contains(['*', '?', ',']) || glob(name, &op));
+    let _ = glob(pattern, &op);
 }
