@@ -60,12 +60,14 @@ fn table(families: &BTreeMap<&str, Vec<(&Op, Function<'_>)>>) -> String {
     let mut text = "\"\"\"What is public, and where it lies.\"\"\"\n\n".to_owned();
     let _ = writeln!(text, "VERSION = \"{VERSION}\"\n\nFAMILIES = (");
     families.keys().for_each(|family| text += &format!("    \"{family}\",\n"));
-    text += ")\n\n# Function: its family.\nFUNCTIONS = {\n";
+    text += ")\n\n# Function: its family, and the op behind it.\nFUNCTIONS = {\n";
     let mut names = BTreeMap::new();
     for (family, functions) in families {
-        names.extend(functions.iter().map(|(_, f)| (f.name.clone(), *family)));
+        names.extend(functions.iter().map(|(op, f)| (&f.name, (*family, &op.name))));
     }
-    names.iter().for_each(|(name, family)| text += &format!("    \"{name}\": \"{family}\",\n"));
+    for (name, (family, op)) in names {
+        let _ = writeln!(text, "    \"{name}\": (\"{family}\", \"{op}\"),");
+    }
     text + "}\n"
 }
 

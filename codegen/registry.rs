@@ -3,6 +3,8 @@
 use crate::definition::{self, BadDefinition};
 use crate::python;
 use parbake_model::op::Op;
+
+pub use parbake_model::glob::glob;
 use parbake_model::source::{KernelTree, OpSources, SourceError};
 use std::path::Path;
 

@@ -4,8 +4,11 @@
 //! asked as a whole, so that an exact image in its second bundle is preferred to a baseline one in its first; the next
 //! tier is asked only if this one has nothing that fits.
 //!
-//! Who names a bundle wants that one, so one that cannot be used is an error. An installed one was put there by
-//! somebody else, perhaps for another version: it is passed over with a warning, and every decision says so.
+//! Who names a bundle wants that one, so one that cannot be used is an error. Installed ones are looked for where data
+//! wheels and distributions put them. One of another version, launch ABI or format, or a damaged one, is an error too:
+//! it is an installation that went wrong, most programs print no warnings, and to compile around it on every machine
+//! would hide it. One that is not signed, or cannot be read, is passed over with a warning, and every decision says so:
+//! the first must not be believed, and the second may be whole.
 
 use crate::decision::{Decision, Miss};
 use crate::error::Error;
@@ -73,7 +76,8 @@ impl Bundles {
     /// Opens the bundles of the settings, those installed, and the embedded one. Nothing is written.
     ///
     /// # Errors
-    /// A bundle of the settings that cannot be used, or public keys that are none.
+    /// A bundle of the settings that cannot be used, installed ones that are damaged or belong to another version, or
+    /// public keys that are none.
     pub(crate) fn open(config: &Config) -> Result<Self, Error> {
         let checked = config.signature != SignaturePolicy::Off;
         let keys = if checked { Keys::of(config).map_err(Error::PublicKey)? } else { Keys::default() };
@@ -84,8 +88,12 @@ impl Bundles {
             refused: Vec::new(),
             bypass: config.version_bypass.clone(),
         };
+        let mut unfit = Vec::new();
         for folder in &config.installed {
-            all.install(folder, &admission);
+            all.install(folder, &admission, &mut unfit);
+        }
+        if !unfit.is_empty() {
+            return Err(Error::Installed(unfit));
         }
         if let Some(bytes) = crate::embedded::bundle() {
             let path = PathBuf::from("(embedded)");
@@ -96,29 +104,52 @@ impl Bundles {
         Ok(all)
     }
 
-    /// Opens what is installed in a folder. A folder that is not there is none.
-    fn install(&mut self, folder: &Path, admission: &Admission) {
-        let mut refuse = |place: &Path, why: String| {
-            tracing::warn!(path = %place.display(), why, "installed bundles are not used");
-            self.refused.push((format!("installed {}", place.display()), format!("not used: {why}")));
-        };
-        let listed = match std::fs::read_dir(folder) {
-            Ok(entries) => entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>(),
-            Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => return,
-            Err(e) => Err(e),
-        };
-        let mut paths = listed.unwrap_or_else(|e| {
-            refuse(folder, format!("the folder cannot be listed: {e}"));
-            Vec::new()
-        });
-        paths.retain(|p| p.extension().is_some_and(|e| e == "pbk"));
-        paths.sort();
-        for path in paths {
+    /// Opens what is installed in a folder and in the folders in it, of which each data wheel has one. A folder that is
+    /// not there is none.
+    fn install(&mut self, folder: &Path, admission: &Admission, unfit: &mut Vec<Unfit>) {
+        for path in self.installed(folder) {
             match admission.file(&path, Tier::Installed) {
                 Ok(bundle) => self.open.push(bundle),
-                Err(e) => refuse(&path, e.one_line()),
+                Err(e) if passed_over(&e) => self.refuse(&path, &e.one_line()),
+                Err(e) => unfit.push(Unfit::of(path, &e)),
             }
         }
+    }
+
+    /// The bundle files below a folder, those in it first, each folder by name.
+    fn installed(&mut self, root: &Path) -> Vec<PathBuf> {
+        let mut bundles = Vec::new();
+        let mut folders = vec![root.to_owned()];
+        let mut at = 0;
+        while let Some(folder) = folders.get(at).cloned() {
+            at += 1;
+            let listed = std::fs::read_dir(&folder)
+                .and_then(|entries| entries.map(|e| e.map(|e| e.path())).collect::<Result<Vec<_>, _>>());
+            let mut paths = match listed {
+                Ok(paths) => paths,
+                Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+                    continue;
+                }
+                Err(e) => {
+                    self.refuse(&folder, &format!("the folder cannot be listed: {e}"));
+                    continue;
+                }
+            };
+            paths.sort();
+            for path in paths {
+                if path.extension().is_some_and(|e| e == "pbk") {
+                    bundles.push(path);
+                } else if at == 1 && path.is_dir() {
+                    folders.push(path);
+                }
+            }
+        }
+        bundles
+    }
+
+    fn refuse(&mut self, place: &Path, why: &str) {
+        tracing::warn!(path = %place.display(), why, "installed bundles are not used");
+        self.refused.push((format!("installed {}", place.display()), format!("not used: {why}")));
     }
 
     /// Names of the bundles in use, in look-up order.
@@ -191,6 +222,48 @@ fn choose<'a>(
     }
     best
 }
+
+/// Whether an installed bundle that gave this error is passed over: nobody vouches for it, or it could not be looked at.
+fn passed_over(error: &Error) -> bool {
+    match error {
+        Error::Signature { .. } => true,
+        Error::Bundle { source, .. } => matches!(source, BundleError::Io { .. }),
+        _ => false,
+    }
+}
+
+/// An installed bundle that is damaged or belongs to another library.
+#[derive(Debug)]
+pub struct Unfit {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it: of another version, both versions and launch ABIs.
+    pub why: String,
+    /// The command that mends it.
+    pub fix: String,
+}
+
+impl Unfit {
+    fn of(path: PathBuf, error: &Error) -> Self {
+        // A data wheel has a folder of its own, which is named as the wheel is.
+        let folder = path.parent().filter(|f| f.parent().is_some_and(|p| p.ends_with(WHEEL_FOLDER)));
+        let wheel = folder.and_then(Path::file_name).map(|name| format!("{WHEEL_PREFIX}{}", name.display()));
+        let fix = match (&wheel, error) {
+            (Some(wheel), Error::BundleVersion { .. }) => {
+                format!("pip install --upgrade parbake {wheel}, or pip uninstall {wheel}")
+            }
+            (Some(wheel), _) => format!("pip install --force-reinstall --no-deps {wheel}, or pip uninstall {wheel}"),
+            (None, _) => format!("build it again with this library (parbake build …), or remove {}", path.display()),
+        };
+        Self { why: error.one_line(), path, fix }
+    }
+}
+
+/// The folder in site-packages that data wheels put their bundles below, each in a folder of its own.
+pub const WHEEL_FOLDER: &str = "parbake_bundles";
+
+/// What precedes the name of that folder in the name of its wheel.
+pub const WHEEL_PREFIX: &str = "parbake-bundle-";
 
 /// What a bundle must satisfy.
 struct Admission {
@@ -318,23 +391,27 @@ impl OpenBundle {
         result
     }
 
-    /// The bytes of an image; none if the bundle was found damaged and is looked into no more. That is for installed
-    /// ones only.
+    /// The bytes of an image; none if an installed bundle cannot be read and is looked into no more.
     pub(crate) fn image(&self, entry: &Entry) -> Result<Option<Vec<u8>>, Error> {
         match self.read(entry) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(source) if self.tier == Tier::Installed => {
-                // An I/O error is not damage, but what stays unreadable through all tries is no use either.
-                let miss = if matches!(source, BundleError::Io { .. }) { Miss::Unreadable } else { Miss::Integrity };
+            Err(source) => {
+                let unreadable = matches!(source, BundleError::Io { .. });
                 let error = Error::Bundle { path: self.path.clone(), source };
-                self.unusable.get_or_init(|| {
-                    let why = error.one_line();
-                    tracing::warn!(path = %self.path.display(), why, "an installed bundle is used no more");
-                    (miss, format!("not used: {why}"))
-                });
-                Ok(None)
+                match self.tier {
+                    // No damage, but what stays unreadable through all tries is no use either.
+                    Tier::Installed if unreadable => {
+                        self.unusable.get_or_init(|| {
+                            let why = error.one_line();
+                            tracing::warn!(path = %self.path.display(), why, "an installed bundle is used no more");
+                            (Miss::Unreadable, format!("not used: {why}"))
+                        });
+                        Ok(None)
+                    }
+                    Tier::Installed => Err(Error::Installed(vec![Unfit::of(self.path.clone(), &error)])),
+                    _ => Err(error),
+                }
             }
-            Err(source) => Err(Error::Bundle { path: self.path.clone(), source }),
         }
     }
 }

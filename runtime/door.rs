@@ -3,6 +3,7 @@
 //!
 //! TVM FFI ([`tvm_ffi`]) and the C ABI are thin layers over [`call`]. Nothing here keeps state: a host brings its library.
 
+pub mod c;
 pub mod dlpack;
 pub mod tvm_ffi;
 
@@ -67,9 +68,12 @@ impl Kind {
             Error::Arguments(bad) if bad.violations.iter().any(|v| ["type", "dtype", "count"].contains(&v.what)) => {
                 Self::Type
             }
-            Error::Arguments(_) | Error::UnknownOp { .. } | Error::UnknownValue { .. } | Error::Target(_) => {
-                Self::Value
-            }
+            Error::Arguments(_)
+            | Error::BadCall(_)
+            | Error::Setting(_)
+            | Error::UnknownOp { .. }
+            | Error::UnknownValue { .. }
+            | Error::Target(_) => Self::Value,
             Error::Unsupported { .. } => Self::NotImplemented,
             Error::NotCovered(_) | Error::Gaps { .. } => Self::NotCovered,
             _ => Self::Other,
@@ -95,6 +99,13 @@ pub fn message(error: &Error) -> String {
     // It stands behind the name of an exception, so the word `error` is left out.
     let report = error.report();
     report.to_string().replacen(&format!("error[{}]:", report.code), &format!("[{}]", report.code), 1)
+}
+
+/// What a panic said, for whoever is to report it.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("parbake panicked: {}. Nothing more is known; please report it", text.unwrap_or_default())
 }
 
 /// A list of violations that grows only if something is wrong.

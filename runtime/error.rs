@@ -1,7 +1,9 @@
 //! What can go wrong in the library. Each error has a stable code and says what to do.
 
+use crate::bundles::Unfit;
 use crate::check::BadArguments;
 use crate::decision::{self, Decision, Miss, Origin};
+use crate::door::c::BadCall;
 use crate::driver::{DriverError, NoDevice, Rejected};
 use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
@@ -55,6 +57,9 @@ pub enum Error {
     /// Arguments do not fit the op's signature.
     #[error("{}", .0.report().what)]
     Arguments(BadArguments),
+    /// An argument of a function of the C ABI cannot be used.
+    #[error("{}", .0.report().what)]
+    BadCall(BadCall),
     /// The combination does not exist.
     #[error("{spec} does not exist for {target}: {reason}")]
     Unsupported {
@@ -179,6 +184,9 @@ pub enum Error {
         /// The pair that would let it pass; none if nothing would.
         pair: Option<String>,
     },
+    /// Installed bundles that are damaged or belong to another library.
+    #[error("{}", installed(.0))]
+    Installed(Vec<Unfit>),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -242,6 +250,7 @@ impl Error {
                 .with("got", got)
                 .help(format!("`parbake ops {op}` shows what there is")),
             Self::Arguments(bad) => bad.report(),
+            Self::BadCall(bad) => bad.report(),
             Self::Unsupported { .. } => new("PB-1109", Class::Usage).help("`parbake expand` lists what exists, and why the rest does not"),
             Self::NotCovered(decision) => not_covered(decision),
             Self::Gaps { gaps, .. } => uncovered(self.to_string(), gaps),
@@ -290,6 +299,9 @@ impl Error {
                     None => report,
                 }
             }
+            Self::Installed(unfit) => unfit
+                .iter()
+                .fold(new("PB-1391", Class::Environment), |report, u| report.with(u.path.display().to_string(), &u.why).help(&u.fix)),
             Self::Store(e) => e.report(),
             Self::Source(e) => {
                 let report = new("PB-1104", Class::Environment);
@@ -301,6 +313,13 @@ impl Error {
             Self::Definitions { code, cause: None, .. } => new(code, Class::Failed),
             Self::NoSources { .. } => new("PB-1110", Class::Environment).help("set PARBAKE_KERNELS to a folder of kernel sources, or use a build with the feature `embed-sources`"),
         }
+    }
+}
+
+fn installed(unfit: &[Unfit]) -> String {
+    match unfit {
+        [one] => format!("installed bundle {} cannot be used", one.path.display()),
+        several => format!("{} installed bundles cannot be used", several.len()),
     }
 }
 

@@ -93,8 +93,8 @@ impl Library {
     /// A library with these settings. Bundles are opened; nothing is written, and no device is touched.
     ///
     /// # Errors
-    /// Op definitions that are wrong, or a bundle of the settings that cannot be used. An installed one that cannot is
-    /// a warning.
+    /// Op definitions that are wrong, a bundle of the settings that cannot be used, or an installed one that is damaged or
+    /// belongs to another version or launch ABI. An installed one that cannot be read or is not signed is a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
         crate::log::start(&config);
         let workspace = Workspace::of(&config);
@@ -148,7 +148,7 @@ impl Library {
     pub fn bundle_targets(&self) -> impl Iterator<Item = (&str, BTreeSet<Target>)> {
         self.bundles.targets()
     }
-    /// Installed bundles that are not used, each with its reason.
+    /// Installed bundles that were passed over, each with its reason.
     pub fn refused_bundles(&self) -> impl Iterator<Item = (&str, &str)> {
         self.bundles.refused()
     }
@@ -221,7 +221,7 @@ impl Library {
     pub fn built_in(&self, place: usize) -> Result<OpId, Error> {
         match self.built_in.get(place) {
             Some(Some(op)) => Ok(*op),
-            _ => self.op(crate::modules::BINDINGS.get(place).map_or("", |b| b.op)),
+            _ => self.op(built_in_name(place)),
         }
     }
 
@@ -335,6 +335,11 @@ impl Library {
         let tree = self.tree.as_ref().ok_or_else(|| Error::NoSources { uri: loaded.op.name.clone() })?;
         Ok(loaded.sources.get_or_try_init(|| OpSources::read(tree, &loaded.op))?)
     }
+}
+
+/// The name of an op of this program, by its place in the manifest.
+pub(crate) fn built_in_name(place: usize) -> &'static str {
+    crate::modules::BINDINGS.get(place).map_or("", |b| b.op)
 }
 
 fn default_tactic(op: &Op, target: Target) -> std::collections::BTreeMap<String, u32> {

@@ -196,8 +196,8 @@ impl Library {
         Ok((artifact.metadata.target, origin, ms))
     }
 
-    /// Looks a spec up and reads its image. An installed bundle whose image turns out damaged is set aside, and the
-    /// search made again.
+    /// Looks a spec up and reads its image. An installed bundle that cannot be read any more is set aside, and
+    /// the search made again.
     fn find_image(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Decision, Option<Image>), Error> {
         loop {
             let (mut decision, mut found) = self.find(op, spec, goal, false)?;

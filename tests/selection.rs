@@ -9,7 +9,7 @@ use parbake::model::identity::Spec;
 use parbake::model::settings::VersionBypass;
 use parbake::model::target::Arch;
 use parbake::model::{Digest, LAUNCH_ABI, Target, Toolkit, VERSION, fatbin};
-use parbake::{Error, Goal, Library, OpId, Place};
+use parbake::{Error, Goal, Library, OpId, Place, WHEEL_FOLDER};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -225,35 +225,43 @@ fn installed_bundles_are_found_by_name_and_only_read() {
 }
 
 #[test]
-fn an_installed_bundle_that_cannot_be_used_is_a_step_and_no_failure() {
+fn bundles_of_data_wheels_lie_in_folders_of_their_own() {
     let (mut world, installed) = world();
-    let good = bundle(&world, &installed.join("good.pbk"), &Recipe { targets: &["host"], ..GOOD });
-    bundle(&world, &installed.join("old.pbk"), &Recipe { targets: &["host"], version: "9.9.9", ..GOOD });
-    bundle(&world, &installed.join("abi.pbk"), &Recipe { targets: &["host"], launch_abi: 77, ..GOOD });
-    let bytes = std::fs::read(&good).unwrap();
-    std::fs::write(installed.join("torn.pbk"), &bytes[..bytes.len() - 1]).unwrap();
+    let root = world.folder.path().join("site-packages").join(WHEEL_FOLDER);
+    bundle(&world, &root.join("cu130-sm90a/norm.pbk"), &Recipe { targets: &["sm_90a"], ..GOOD });
+    bundle(&world, &root.join("cu130-sm100f/norm.pbk"), &Recipe { targets: &["sm_100f"], ..GOOD });
+    // No deeper, or a link to the root would be walked for ever.
+    bundle(&world, &root.join("cu130-sm90a/deep/norm.pbk"), &Recipe { targets: &["host"], ..GOOD });
+    world.config.installed = vec![installed, root.clone()];
+    let library = world.library();
+    let names: Vec<&str> = library.bundles().filter_map(|n| n.split_once("parbake_bundles/").map(|(_, n)| n)).collect();
+    assert_eq!(names, ["cu130-sm100f/norm.pbk", "cu130-sm90a/norm.pbk"]);
+    for target in ["sm_90a", "sm_100f"] {
+        assert_eq!(decide(&library, target).from, Some(Origin::Bundle));
+    }
+    assert_eq!(decide(&library, "host").from, None);
+}
+
+#[test]
+fn an_installed_bundle_that_cannot_be_read_is_a_step_and_no_failure() {
+    let (mut world, installed) = world();
+    bundle(&world, &installed.join("good.pbk"), &Recipe { targets: &["host"], ..GOOD });
     std::fs::create_dir(installed.join("folder.pbk")).unwrap();
     std::os::unix::fs::symlink("nowhere", installed.join("dangling.pbk")).unwrap();
     let (library, warnings) = warned(|| world.library());
-    assert_eq!(warnings.len(), 5, "one for each: {warnings:#?}");
+    assert_eq!(warnings.len(), 2, "one for each: {warnings:#?}");
     let decision = decide(&library, "host");
     assert_eq!(decision.from, Some(Origin::Bundle), "{decision}");
     let text = decision.to_string();
-    for (name, why) in [
-        ("abi.pbk", "launch ABI 77"),
-        ("dangling.pbk", "No such file"),
-        ("folder.pbk", "cannot read"),
-        ("old.pbk", "made by version 9.9.9"),
-        ("torn.pbk", "bytes long; expected"),
-    ] {
+    for (name, why) in [("dangling.pbk", "No such file"), ("folder.pbk", "cannot read")] {
         let line = text.lines().find(|l| l.contains(name)).unwrap_or_else(|| panic!("no {name} in\n{text}"));
         assert!(line.contains("not used") && line.contains(why), "{line}");
         assert!(library.refused_bundles().any(|(place, _)| place.ends_with(name)), "{name}");
     }
     // Also where nothing else is found.
-    assert!(decide(&library, "sm_90a").to_string().contains("torn.pbk"));
+    assert!(decide(&library, "sm_90a").to_string().contains("dangling.pbk"));
     // Named on purpose, each of them is an error.
-    for name in ["abi.pbk", "dangling.pbk", "folder.pbk", "old.pbk", "torn.pbk"] {
+    for name in ["dangling.pbk", "folder.pbk"] {
         world.config.bundles = vec![installed.join(name)];
         let report = Library::open(world.config.clone()).err().unwrap().report().to_string();
         assert!(report.contains(name), "{report}");
@@ -261,25 +269,62 @@ fn an_installed_bundle_that_cannot_be_used_is_a_step_and_no_failure() {
 }
 
 #[test]
-fn an_installed_bundle_with_a_damaged_image_is_set_aside_at_the_load() {
+fn an_installed_bundle_that_does_not_fit_is_an_error_that_names_both_sides() {
+    let (mut world, installed) = world();
+    let wheels = world.folder.path().join("site-packages").join(WHEEL_FOLDER);
+    world.config.installed = vec![installed.clone(), wheels.clone()];
+    let good = bundle(&world, &installed.join("good.pbk"), &Recipe { targets: &["host"], ..GOOD });
+    assert_eq!(decide(&world.library(), "host").from, Some(Origin::Bundle));
+    let ours = format!("version {VERSION}, launch ABI {LAUNCH_ABI}");
+    let bytes = std::fs::read(&good).unwrap();
+    let old = Recipe { targets: &["host"], version: "9.9.9", ..GOOD };
+    bundle(&world, &wheels.join("cu130-sm90a/old.pbk"), &old);
+    bundle(&world, &wheels.join("host/abi.pbk"), &Recipe { launch_abi: 77, version: VERSION, ..old.clone() });
+    std::fs::write(installed.join("torn.pbk"), &bytes[..bytes.len() - 1]).unwrap();
+    let mut later = bytes.clone();
+    later[12] = 9;
+    std::fs::write(wheels.join("host/later.pbk"), later).unwrap();
+    let error = Library::open(world.config.clone()).err().unwrap();
+    assert!(matches!(&error, Error::Installed(unfit) if unfit.len() == 4), "{error:?}");
+    let report = error.report();
+    assert_eq!(report.code, "PB-1391");
+    for (name, parts, fix) in [
+        ("cu130-sm90a/old.pbk", ["made by version 9.9.9", &ours], "--upgrade parbake parbake-bundle-cu130-sm90a"),
+        ("host/abi.pbk", ["launch ABI 77", &ours], "pip uninstall parbake-bundle-host"),
+        ("host/later.pbk", ["needs a reader of format 9", ""], "--force-reinstall --no-deps parbake-bundle-host"),
+        ("torn.pbk", ["bytes long; expected", ""], "torn.pbk"),
+    ] {
+        let (_, why) = report.details.iter().find(|(place, _)| place.ends_with(name)).unwrap();
+        assert!(parts.iter().all(|part| why.contains(part)), "{name}: {why}");
+        assert!(report.help.iter().any(|help| help.contains(fix)), "{name}: {:?}", report.help);
+    }
+    // A bypass for the pair lets the version pass, as if the bundle had been named. The ABI never.
+    std::fs::remove_dir_all(wheels.join("host")).unwrap();
+    std::fs::remove_file(installed.join("torn.pbk")).unwrap();
+    world.config.version_bypass = bypass("9.9.9");
+    assert!(world.library().bundles().any(|name| name.ends_with("old.pbk")));
+}
+
+#[test]
+fn a_damaged_image_of_an_installed_bundle_is_an_error_at_the_load() {
     let (mut world, installed) = world();
     let path = bundle(&world, &installed.join("a.pbk"), &Recipe { targets: &["host"], ..GOOD });
     let mut bytes = std::fs::read(&path).unwrap();
     // The last byte is of the last frame; header and index are whole.
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, &bytes).unwrap();
+    // Also where it could be compiled: every process of every machine would do so, and nobody would know.
     world.config.jit = true;
-    let library = world.library();
-    let (op, spec) = spec(&library);
-    let (kernel, from) = library.kernel(op, &spec, Place::Host).unwrap();
-    assert_eq!(from, Origin::Jit);
-    let text = kernel.decision.to_string();
-    assert!(text.contains("a.pbk: not used") && text.contains("damaged"), "{text}");
-
+    let load = |world: &World| {
+        let library = world.library();
+        let (op, spec) = spec(&library);
+        library.kernel(op, &spec, Place::Host).map(drop).unwrap_err().report()
+    };
+    let report = load(&world);
+    assert_eq!(report.code, "PB-1391", "{report}");
+    assert!(report.to_string().contains("a.pbk") && report.to_string().contains("damaged"), "{report}");
     world.config.bundles = vec![path];
-    let library = world.library();
-    let error = library.kernel(op, &spec, Place::Host).map(drop).unwrap_err();
-    assert_eq!(error.report().code, "PB-1305", "{error:?}");
+    assert_eq!(load(&world).code, "PB-1305");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Patterns that choose ops: `norm/*`, `rms?orm`.
+//! Patterns that choose ops.
 
 use crate::op::Op;
 

@@ -104,6 +104,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("PARBAKE_KERNELS", "path", "sources inside the library", "Folder of kernel sources to use instead"),
     setting(
+        "PARBAKE_LIBRARY",
+        "path",
+        "beside the Python package",
+        "The shared library that the Python package loads, instead of its own: of the same version",
+    ),
+    setting(
         "PARBAKE_LOADER_LOG",
         "error|warn|info|debug|trace|off",
         "warn",
@@ -273,6 +279,8 @@ pub struct Config {
     pub keep: bool,
     /// Folder of kernel sources.
     pub kernels: Option<PathBuf>,
+    /// The shared library that the Python package loads.
+    pub library: Option<PathBuf>,
     /// Folders whose `*.pbk` are the installed bundles, in look-up order.
     pub installed: Vec<PathBuf>,
     /// Filter of the loader's log.
@@ -385,6 +393,16 @@ impl Config {
         (config, bad)
     }
 
+    /// What a program sets for itself: the environment's own settings do not hold, only the folders of its user and what
+    /// finds compilers are taken from it. Later pairs win.
+    ///
+    /// # Errors
+    /// As [`Config::from_pairs`].
+    pub fn from_settings<I: IntoIterator<Item = (String, String)>>(settings: I) -> Result<Self, BadSetting> {
+        let rest = std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+        Self::from_pairs(rest.filter(|(name, _)| !name.starts_with("PARBAKE_")).chain(settings))
+    }
+
     /// Reads variables given as pairs; empty values count as not set.
     ///
     /// # Errors
@@ -409,6 +427,7 @@ impl Config {
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             keep: false,
             kernels: None,
+            library: None,
             installed: installed(&vars),
             loader_log: "warn".to_owned(),
             lock_timeout: Duration::ZERO,
@@ -447,7 +466,7 @@ impl Config {
         }
         let known = |name: &str| SETTINGS.iter().any(|s| s.name == name);
         // Variables of our own tests and builds are not settings.
-        let private = |name: &str| name.starts_with("PARBAKE_TEST_");
+        let private = |name: &str| ["PARBAKE_TEST_", "PARBAKE_WHEEL_"].iter().any(|p| name.starts_with(p));
         for name in vars.keys().filter(|n| n.starts_with("PARBAKE_") && !known(n) && !private(n)) {
             // What all names begin with makes none of them near.
             let rest = |name: &'static str| name.trim_start_matches("PARBAKE_");
@@ -499,6 +518,7 @@ impl Config {
             }
             "PARBAKE_KEEP" => self.keep = flag()?,
             "PARBAKE_KERNELS" => self.kernels = Some(path(text)?),
+            "PARBAKE_LIBRARY" => self.library = Some(path(text)?),
             "PARBAKE_LOADER_LOG" => {
                 let levels = ["error", "warn", "info", "debug", "trace", "off"];
                 self.loader_log =
@@ -757,7 +777,7 @@ mod tests {
 
     #[test]
     fn an_unknown_variable_is_a_warning_with_the_nearest_name() {
-        let config = config(&[("PARBAKE_JITS", "1"), ("PARBAKE_TEST_X", "1")]).unwrap();
+        let config = config(&[("PARBAKE_JITS", "1"), ("PARBAKE_TEST_X", "1"), ("PARBAKE_WHEEL_X", "1")]).unwrap();
         assert_eq!(config.warnings, ["unknown setting PARBAKE_JITS; the nearest one is PARBAKE_JIT"]);
     }
 

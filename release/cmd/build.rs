@@ -303,9 +303,17 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Writes a file whole or not at all.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
+    write_with(path, |file| file.write_all(bytes))
+}
+
+/// Writes a file piece by piece: whole or not at all.
+pub(super) fn write_with(
+    path: &Path,
+    work: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
+) -> Result<(), Report> {
     let refuse = |e: std::io::Error| cannot_write(path).caused_by(e);
     let mut file = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(refuse)?;
-    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
+    work(file.as_file_mut()).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
     std::fs::set_permissions(file.path(), readable).map_err(refuse)?;
     file.persist(path).map(drop).map_err(|e| refuse(e.error))

@@ -20,4 +20,5 @@ pub(crate) mod supports;
 pub(crate) mod test;
 pub(crate) mod toolchain;
 pub(crate) mod verify;
+pub(crate) mod wheel;
 pub(crate) mod why;

@@ -12,4 +12,5 @@ mod machine;
 mod prepare;
 mod replay;
 mod signatures;
+mod wheel;
 mod workspace;

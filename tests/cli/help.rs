@@ -17,6 +17,7 @@ fn every_command_has_help_with_an_example() {
         "inspect",
         "verify",
         "sign",
+        "wheel",
         "show",
         "run",
         "demo",

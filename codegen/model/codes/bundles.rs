@@ -215,4 +215,11 @@ pub(super) const BUNDLES: &[Code] = &[
         "Versions of one caret range fit each other if the launch ABI is the same; these do not.",
         "Build the bundle with this library: `parbake build …`, or install the version that it was made for.",
     ),
+    row(
+        "PB-1391",
+        "An installed bundle cannot be used",
+        "A bundle that was installed, mostly by a data wheel, is damaged, or belongs to another version or launch ABI of \
+         the library; each is named with both. Nothing was looked up: compiling instead would hide it.",
+        "Run the command that is given for each: install the wheel that goes with this library, or remove it.",
+    ),
 ];

@@ -177,6 +177,32 @@ pub(super) const COMMANDS: &[Code] = &[
         "Add `--yes`.",
     ),
     row(
+        "PB-3160",
+        "A damaged bundle is not packed",
+        "Every byte is verified before a bundle goes into a wheel.",
+        "Build the bundle again; `parbake verify` says what is wrong.",
+    ),
+    row(
+        "PB-3161",
+        "A bundle without images is not packed",
+        "A wheel is named after toolkits and targets of its images, and this bundle has none.",
+        "`parbake inspect` shows what it holds; build it for the targets that are wanted.",
+    ),
+    row(
+        "PB-3162",
+        "Bundles that belong into one wheel do not go together",
+        "Bundles of the same toolkits and targets are packed together. These have the same file name or are of different \
+         versions.",
+        "Rename one, or make a wheel of each, in folders of their own.",
+    ),
+    row("PB-3163", "A file cannot be named in a wheel", "Names in wheels are UTF-8.", "Rename the bundle."),
+    row(
+        "PB-3164",
+        "A version that a wheel cannot have",
+        "The library version in the bundle has no counterpart among the versions of Python packages.",
+        "Build the bundle with a release of the library.",
+    ),
+    row(
         "PB-3180",
         "A comment is not one line",
         "The comment of a signature has a line break or another control character.",

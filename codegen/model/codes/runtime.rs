@@ -237,4 +237,16 @@ pub(super) const DRIVER: &[Code] = &[
         "Its tensors, with the gaps between their rows, and the float64 reference are larger than what is free.",
         "Replay it on a machine with more memory.",
     ),
+    row(
+        "PB-2150",
+        "An argument of a C function cannot be used",
+        "A function of parbake.h was given a null pointer where one is not allowed, or a text that it cannot read. Nothing was done.",
+        "Pass what the error expects; the comments in parbake.h say what each function takes.",
+    ),
+    row(
+        "PB-2151",
+        "Parbake panicked",
+        "A rule of its own does not hold. The panic was caught where C called in; the process goes on.",
+        "Please report it, with the whole text and `parbake doctor --json`.",
+    ),
 ];

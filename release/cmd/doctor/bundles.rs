@@ -5,7 +5,7 @@ use crate::cmd::inspect;
 use crate::seal::{Seal, Trust};
 use crate::text;
 use parbake::cache::source_keys;
-use parbake::{Error, Library};
+use parbake::{Error, Library, Unfit};
 use parbake_model::bundle::Bundle;
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target};
@@ -24,14 +24,22 @@ pub(super) fn look(config: &Config, deep: bool) -> (Vec<Finding>, BTreeSet<Targe
         held.extend(targets);
     }
     // Installed and embedded ones, as look-ups take them.
-    if let Ok(library) = Library::open(Config { bundles: Vec::new(), ..config.clone() }) {
+    let installed = Library::open(Config { bundles: Vec::new(), ..config.clone() });
+    if let Err(Error::Installed(unfit)) = &installed {
+        let problem = |u: &Unfit| {
+            let what = format!("installed {}: {} (PB-1391)", u.path.display(), u.why);
+            Finding::not_ok(Section::Bundle, Severity::Problem, what, &u.fix)
+        };
+        found.extend(unfit.iter().map(problem));
+    }
+    if let Ok(library) = installed {
         for (name, targets) in library.bundle_targets() {
             let facts = json!({ "name": name, "targets": targets });
             found.push(Finding::ok(Section::Bundle, format!("{name}, for {}", text::list(&targets))).facts(facts));
             held.extend(targets);
         }
         for (place, why) in library.refused_bundles() {
-            let fix = "`parbake verify` says more; build it again with this version, or remove it";
+            let fix = "`parbake verify` says more; see that it can be read and is signed, or remove it";
             found.push(Finding::not_ok(Section::Bundle, Severity::Warning, format!("{place}: {why}"), fix));
         }
     }

@@ -63,8 +63,8 @@ def _load():
     try:
         from parbake._paths import KERNELS
     except ImportError:
-        pass
-    else:
+        KERNELS = None
+    if KERNELS:
         loaded.parbake_set_default(b"PARBAKE_KERNELS", os.fsencode(KERNELS))
     loaded.parbake_use_bundles(os.fsencode(":".join(bundles())))
     return loaded

@@ -7,10 +7,10 @@ FAMILIES = (
     "norm",
 )
 
-# Function: its family.
+# Function: its family, and the op behind it.
 FUNCTIONS = {
-    "fused_add_rmsnorm": "norm",
-    "gemma_fused_add_rmsnorm": "norm",
-    "gemma_rmsnorm": "norm",
-    "rmsnorm": "norm",
+    "fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
+    "gemma_fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
+    "gemma_rmsnorm": ("norm", "rmsnorm"),
+    "rmsnorm": ("norm", "rmsnorm"),
 }

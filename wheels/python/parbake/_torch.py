@@ -58,12 +58,9 @@ def _operator(function, name, places, changed):
 
     arguments = []
     for place in places:
-        parameter, role, default = function.parameters[place]
-        if role != "scalar":
-            alias = f"(a{place}!)" if place in changed else ""
-            arguments.append(f"Tensor{alias} {parameter}")
-        else:
-            arguments.append(f"float {parameter}" + ("" if default is None else f"={default!r}"))
+        parameter, role, _ = function.parameters[place]
+        alias = f"(a{place}!)" if place in changed else ""
+        arguments.append(f"float {parameter}" if role == "scalar" else f"Tensor{alias} {parameter}")
     schema = f"({', '.join(arguments)}, str? target=None) -> {'Tensor' if returned else '()'}"
     names = [function.parameters[place][0] for place in changed]
     operator = torch.library.custom_op(f"parbake::{name}", run, mutates_args=names, schema=schema)

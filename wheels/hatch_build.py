@@ -1,0 +1,167 @@
+"""What the wheel `parbake` holds beside Python files: builds the library and the command with cargo, and tags the wheel.
+
+Two variables steer it. PARBAKE_WHEEL_PROFILE is the cargo profile: `release` for wheels, `dev` for editable installs if
+it is not set. PARBAKE_WHEEL_GLIBC, as in `2.28`, builds for that libc with zig as the linker, which the build then
+requires; without it the system's linker is taken. Either way the tag is read from the files that were built.
+"""
+
+import json
+import os
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+# What links for an older libc than the build machine's. One pair that was tried.
+ZIG = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"]
+
+# Libraries that every manylinux system has. What else a file needs would have to be packed with it.
+SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1"}
+
+
+class CustomBuildHook(BuildHookInterface):
+    """Called by hatchling before a wheel is put together."""
+
+    def dependencies(self) -> list[str]:
+        """What an isolated build installs before this hook runs."""
+        return ZIG if os.environ.get("PARBAKE_WHEEL_GLIBC") else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Builds, and says what goes where. `version` is `standard` or `editable`."""
+        if self.target_name != "wheel":
+            raise RuntimeError("parbake: only wheels are made, and from a checkout; see docs/packaging.md")
+        wheels = Path(self.root)
+        checkout = wheels.parent
+        if version == "editable":
+            self.editable(checkout, build_data)
+        else:
+            self.standard(checkout, build_data)
+
+    def standard(self, checkout: Path, build_data: dict[str, Any]) -> None:
+        """A wheel that needs nothing of the checkout: kernel sources are inside the library."""
+        profile = os.environ.get("PARBAKE_WHEEL_PROFILE") or "release"
+        glibc = os.environ.get("PARBAKE_WHEEL_GLIBC")
+        library, command = build(checkout, profile, glibc, ["--features", "embed-sources"])
+        add = build_data["force_include"]
+        add[str(library)] = "parbake/libparbake.so"
+        for source, place in shared_files(checkout):
+            add[str(source)] = place
+        build_data["shared_scripts"][str(command)] = "parbake"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{platform_tag([library, command])}"
+
+    def editable(self, checkout: Path, build_data: dict[str, Any]) -> None:
+        """Python files, library and kernels stay in the checkout: an edit of a kernel or a `cargo build` counts at once.
+
+        The profile is that of `cargo test`, so a checkout is built once.
+        """
+        library, command = build(checkout, os.environ.get("PARBAKE_WHEEL_PROFILE") or "dev", None, [])
+        kernels = checkout / "kernels"
+        paths = Path(self.root, "python/parbake/_paths.py")
+        paths.write_text(
+            '"""Where an editable install finds what a wheel packs. Written by hatch_build.py, tracked by nobody."""\n\n'
+            f"LIBRARY: str = {str(library)!r}\nKERNELS: str | None = {str(kernels)!r}\n"
+        )
+        script = Path(self.directory, "parbake-editable")
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(
+            "#!/bin/sh\n"
+            f"PARBAKE_KERNELS=${{PARBAKE_KERNELS:-{quoted(kernels)}}} exec {quoted(command)} \"$@\"\n"
+        )
+        build_data["shared_scripts"][str(script)] = "parbake"
+
+
+def quoted(path: Path) -> str:
+    """As one word of a shell."""
+    return "'" + str(path).replace("'", "'\\''") + "'"
+
+
+def build(checkout: Path, profile: str, glibc: str | None, options: list[str]) -> tuple[Path, Path]:
+    """Runs cargo: the library and the command, as it names them."""
+    machine = f"{os.uname().machine}-unknown-linux-gnu"
+    words = ["cargo", "zigbuild", "--target", f"{machine}.{glibc}"] if glibc else ["cargo", "build"]
+    words += ["--locked", "--profile", profile, "--package", "parbake-ffi", "--package", "parbake-cli", *options]
+    words += ["--message-format", "json-render-diagnostics"]
+    environment = dict(os.environ)
+    # Sources are compared by content, and a path of this machine in a file would tell builds apart.
+    environment.pop("PARBAKE_KERNELS", None)
+    try:
+        run = subprocess.run(words, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    except FileNotFoundError as error:
+        raise RuntimeError("parbake: `cargo` was not found; the wheel is built from Rust sources") from error
+    if run.returncode:
+        raise RuntimeError(f"parbake: `{' '.join(words)}` failed with status {run.returncode}")
+    built: dict[str, Path] = {}
+    for line in run.stdout.splitlines():
+        message = json.loads(line)
+        if message["reason"] == "compiler-artifact":
+            built |= {message["target"]["name"]: Path(f) for f in message["filenames"] if f.endswith(".so")}
+            if message["executable"]:
+                built[message["target"]["name"]] = Path(message["executable"])
+    return built["parbake_ffi"], built["parbake"]
+
+
+def shared_files(checkout: Path) -> list[tuple[Path, str]]:
+    """The C header and the CMake package."""
+    header = checkout / "generated-manifest/parbake.h"
+    cmake = checkout / "wheels/cmake"
+    files = [(header, "parbake/include/parbake.h")] if header.is_file() else []
+    files += [(file, f"parbake/cmake/{file.name}") for file in sorted(cmake.glob("*.cmake*"))]
+    return files
+
+
+def platform_tag(files: list[Path]) -> str:
+    """The oldest manylinux that has every symbol these files ask for. It is read from them, so it is never a wish."""
+    newest = (2, 17)
+    for file in files:
+        libraries, versions = needs(file.read_bytes())
+        foreign = libraries - SYSTEM - {f"ld-linux-{os.uname().machine.replace('_', '-')}.so.2"}
+        if foreign:
+            raise RuntimeError(f"parbake: {file.name} needs {', '.join(sorted(foreign))}, which no manylinux promises")
+        for version in versions:
+            if version.startswith("GLIBC_2."):
+                newest = max(newest, tuple(int(part) for part in version.removeprefix("GLIBC_").split(".")[:2]))
+    return f"manylinux_{newest[0]}_{newest[1]}_{os.uname().machine}"
+
+
+def needs(elf: bytes) -> tuple[set[str], set[str]]:
+    """Libraries that a 64-bit little-endian ELF file needs, and the symbol versions that it asks of them."""
+    if elf[:6] != b"\x7fELF\x02\x01":
+        raise RuntimeError("parbake: not a 64-bit little-endian ELF file")
+    at, size, count = struct.unpack_from("<Q", elf, 32)[0], *struct.unpack_from("<HH", elf, 54)
+    segments = [struct.unpack_from("<IIQQQQQQ", elf, at + i * size) for i in range(count)]
+
+    def offset(address: int) -> int:
+        for kind, _, start, virtual, _, length, _, _ in segments:
+            if kind == 1 and virtual <= address < virtual + length:
+                return start + address - virtual
+        raise RuntimeError("parbake: an address outside every segment")
+
+    dynamic = [(start, length) for kind, _, start, _, _, length, _, _ in segments if kind == 2]
+    entries: list[tuple[int, int]] = []
+    for start, length in dynamic:
+        entries += struct.iter_unpack("<QQ", elf[start : start + length - length % 16])
+    facts = dict(entries)
+    if 5 not in facts:
+        return set(), set()
+    strings = offset(facts[5])
+
+    def string(index: int) -> str:
+        start = strings + index
+        return elf[start : elf.index(b"\0", start)].decode()
+
+    libraries = {string(value) for tag, value in entries if tag == 1}
+    versions = set()
+    # Verneed: one record a library, each with a chain of records, one a version.
+    record = offset(facts[0x6FFFFFFE]) if 0x6FFFFFFE in facts else 0
+    for _ in range(facts.get(0x6FFFFFFF, 0)):
+        _, count, _, first, following = struct.unpack_from("<HHIII", elf, record)
+        auxiliary = record + first
+        for _ in range(count):
+            _, _, _, name, step = struct.unpack_from("<IHHII", elf, auxiliary)
+            versions.add(string(name))
+            auxiliary += step
+        record += following
+    return libraries, versions
