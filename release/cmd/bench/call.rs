@@ -62,7 +62,7 @@ pub(super) fn run(n: usize, config: &Config) -> Result<Vec<Row>, Failure> {
         library.prepare_call(op, &full, &scalars, place).map(drop)
     })?;
     let mut prepared = library.prepare_call(op, &full, &scalars, place)?.expect("bug: rows are work");
-    // SAFETY, here and below: the memory holds all three tensors, and lives until it is read after the batch.
+    // SAFETY: here and below, the memory holds all three tensors, and lives until it is read after the batch.
     add("launch alone", "own stream", &mut || unsafe { prepared.launch(own) })?;
     // SAFETY: as above.
     add("call from Rust", "own stream", &mut || unsafe { library.call(op, &full, &scalars, place, own).map(drop) })?;
