@@ -2,8 +2,9 @@
 //! stands in `codegen/header.h`.
 
 use crate::registry::Registry;
+use crate::signature;
 use parbake_model::dtype::DType;
-use parbake_model::op::{Op, Role, Scalar, Tensor};
+use parbake_model::op::Op;
 use parbake_model::{C_ABI, VERSION};
 use std::fmt::Write as _;
 
@@ -40,39 +41,17 @@ fn dtype_constants(dtype: DType) -> String {
 /// Defaults, comment and declaration of an op.
 fn function(op: &Op) -> String {
     let mut text = String::new();
-    for s in &op.scalars {
-        if let Some(default) = s.default {
-            let macro_name = format!("{}_{}", op.name, s.name).to_uppercase();
-            let _ = writeln!(text, "#define PARBAKE_{macro_name}_DEFAULT {default:?}");
-        }
+    for (constant, default) in signature::defaults(op) {
+        let _ = writeln!(text, "#define PARBAKE_{constant} {default:?}");
     }
     text += "/**\n";
-    paragraph(&mut text, "", &format!("{}.", op.summary.trim_end_matches('.')));
+    paragraph(&mut text, "", &signature::sentence(&op.summary));
     text += " *\n";
-    for t in &op.tensors {
-        paragraph(&mut text, "  ", &format!("@param {} {}", t.name, about_tensor(op, t)));
-    }
-    for s in &op.scalars {
-        paragraph(&mut text, "  ", &format!("@param {} {}", s.name, about_scalar(op, s)));
+    for (name, words) in signature::arguments(op, "PARBAKE_") {
+        paragraph(&mut text, "  ", &format!("@param {name} {words}"));
     }
     text += " *\n";
-    for d in &op.dims {
-        let folds = if d.folds { "; where it stands first, several leading dimensions may stand for it" } else { "" };
-        paragraph(&mut text, "  ", &format!("{}: {}, from {} to {}{folds}.", d.name, d.summary, d.min, d.max));
-    }
-    text += " *\n";
-    let places = if op.host { "GPUs from " } else { "GPUs only, from " };
-    let host = if op.host { " and, with target \"host\", CPU memory" } else { "" };
-    let since = format!("Runs on {places}{} on{host}.", op.since);
-    paragraph(&mut text, "", &since);
-    for e in op.excludes.iter().filter(|e| e.when.keys().all(|n| op.axes.iter().any(|a| &a.name == n))) {
-        let list = |values: &[parbake_model::op::Value]| {
-            values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
-        };
-        let when: Vec<String> = e.when.iter().map(|(n, v)| format!("{n} {}", list(v))).collect();
-        let below = e.below.map(|b| format!(" below {b}")).unwrap_or_default();
-        paragraph(&mut text, "", &format!("Does not exist with {}{below}: {}.", when.join(", "), e.reason));
-    }
+    signature::notes(op).iter().for_each(|note| paragraph(&mut text, "  ", note));
     text += " */\n";
     let _ = writeln!(text, "PARBAKE_API int parbake_{}(", op.name);
     text += "    parbake_library *library, void *stream, const char *target,\n";
@@ -84,50 +63,6 @@ fn function(op: &Op) -> String {
         }
     }
     text + "    parbake_error **error);\n\n"
-}
-
-fn about_tensor(op: &Op, tensor: &Tensor) -> String {
-    let role = match tensor.role {
-        Role::In => "read",
-        Role::Out => "written",
-        Role::InOut => "read and written",
-    };
-    let axis = tensor.axis.as_ref().and_then(|name| op.axes.iter().find(|a| &a.name == name));
-    let dtype = match axis {
-        Some(axis) => {
-            let values: Vec<&str> = axis.values.iter().map(|v| v.value.as_str()).collect();
-            let others = op.tensors.iter().filter(|t| t.axis == tensor.axis).count() > 1;
-            format!("{}{}", values.join(" or "), if others { ", the same for all such tensors" } else { "" })
-        }
-        None => tensor.dtype.map(|d| d.to_string()).unwrap_or_default(),
-    };
-    let rank = tensor.shape.len();
-    let strides = match (tensor.dense >= rank, tensor.role) {
-        (true, _) => "dense".to_owned(),
-        (false, Role::In) => format!("the last {} dense, other strides are free, 0 or more", dims(tensor.dense)),
-        (false, _) => {
-            format!("the last {} dense, other strides are free as long as nothing overlaps", dims(tensor.dense))
-        }
-    };
-    let may_be: Vec<&str> = tensor.may_be.iter().map(String::as_str).collect();
-    let alias = match (tensor.role, may_be.is_empty()) {
-        (Role::In, _) => String::new(),
-        (_, true) => "; overlaps no other tensor".to_owned(),
-        (_, false) => format!("; may be the very same memory as {}, and overlaps no other tensor", may_be.join(" or ")),
-    };
-    format!("[{}], {role}: {}. Element type {dtype}; {strides}{alias}.", tensor.shape.join(", "), tensor.summary)
-}
-
-fn dims(count: usize) -> String {
-    if count == 1 { "dimension".to_owned() } else { format!("{count} dimensions") }
-}
-
-fn about_scalar(op: &Op, scalar: &Scalar) -> String {
-    let default = match scalar.default {
-        Some(_) => format!("; PARBAKE_{}_DEFAULT", format!("{}_{}", op.name, scalar.name).to_uppercase()),
-        None => String::new(),
-    };
-    format!("{}: from {} to {}, not NaN{default}.", scalar.summary, scalar.min, scalar.max)
 }
 
 /// Lines of a comment, broken at 110 columns; those after the first are indented as given.

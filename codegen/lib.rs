@@ -17,4 +17,6 @@ mod peers;
 mod python;
 pub mod registry;
 pub mod render;
+mod signature;
 pub mod toolchain;
+mod typed;

@@ -7,6 +7,7 @@ use crate::header;
 use crate::layout::{self, Layouts};
 use crate::python;
 use crate::registry::{Entry, Registry};
+use crate::typed;
 use parbake_model::digest::Digest;
 use parbake_model::op::{Op, Role};
 use parbake_model::source::{SourceError, binding_digest, params_digest};
@@ -61,6 +62,7 @@ pub fn render(registry: &Registry, root: &Path, force: bool) -> Result<BTreeMap<
     add("generated-manifest/layout.c", layout_check(registry, &layouts));
     add("generated-manifest/modules.rs", modules(registry));
     add("generated-manifest/exports.rs", exports::render(registry));
+    add("generated-manifest/ops.rs", typed::render(registry));
     add("generated-manifest/parbake.h", header::render(registry));
     add("generated-manifest/params.rs", params);
     add("docs/reference/errors.md", errors_page());

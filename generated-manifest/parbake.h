@@ -271,14 +271,13 @@ PARBAKE_API int parbake_set_default(const char *setting, const char *value);
  *   dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
  * @param weight [hidden], read: a factor for each column. Element type f16 or bf16 or f32, the same for all
  *   such tensors; dense.
- * @param eps added to the mean square: from 0 to 1, not NaN; PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT.
- * @param weight_bias added to each weight: 1 for weights stored as their difference from one: from -65504 to
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
  *   65504, not NaN; PARBAKE_FUSED_ADD_RMSNORM_WEIGHT_BIAS_DEFAULT.
  *
  * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
  * hidden: elements of a row, from 1 to 65536.
- *
- * Runs on GPUs from sm_75 on and, with target "host", CPU memory.
+ * Runs on GPUs from sm_75 on, and on the host target.
  * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
  */
 PARBAKE_API int parbake_fused_add_rmsnorm(
@@ -294,19 +293,18 @@ PARBAKE_API int parbake_fused_add_rmsnorm(
  *
  * @param out [rows, hidden], written: the normalised rows. Element type f16 or bf16 or f32, the same for all
  *   such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the
- *   very same memory as x, and overlaps no other tensor.
+ *   very same memory as x, and overlaps nothing else.
  * @param x [rows, hidden], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors;
  *   the last dimension dense, other strides are free, 0 or more.
  * @param weight [hidden], read: a factor for each column. Element type f16 or bf16 or f32, the same for all
  *   such tensors; dense.
- * @param eps added to the mean square: from 0 to 1, not NaN; PARBAKE_RMSNORM_EPS_DEFAULT.
- * @param weight_bias added to each weight: 1 for weights stored as their difference from one: from -65504 to
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_RMSNORM_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
  *   65504, not NaN; PARBAKE_RMSNORM_WEIGHT_BIAS_DEFAULT.
  *
  * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
  * hidden: elements of a row, from 1 to 65536.
- *
- * Runs on GPUs from sm_75 on and, with target "host", CPU memory.
+ * Runs on GPUs from sm_75 on, and on the host target.
  * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
  */
 PARBAKE_API int parbake_rmsnorm(

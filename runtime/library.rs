@@ -96,6 +96,7 @@ impl Library {
     /// Op definitions that are wrong, a bundle of the settings that cannot be used, or an installed one that is damaged or
     /// belongs to another version or launch ABI. An installed one that cannot be read or is not signed is a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
+        crate::log::start(&config);
         let workspace = Workspace::of(&config);
         for part in [workspace.store(), workspace.generated()] {
             // Bundles still serve, so this is no error; a look-up that needs the folder names it.

@@ -113,7 +113,12 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
         }
         What::Open { images, n, hold: None } => open::run(images as usize, n)?,
     };
-    let machine = format!("{} processors, {}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
+    let log = match parbake::log::BUILT_IN {
+        true => format!("API log at level {}", parbake::log::level()),
+        false => "built without the API log".to_owned(),
+    };
+    let machine =
+        format!("{} processors, {}, {log}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
     let rows = Rows { machine, rows };
     out.show(&rows, || text(&rows));
     Ok(())
