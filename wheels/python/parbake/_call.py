@@ -136,10 +136,11 @@ def _refuse_gradients(torch, function, arguments):
             )
 
 
-def operators():
+def traced(function, *arguments):
     """The operators of PyTorch, for a compiler to follow."""
     import torch
 
+    _refuse_gradients(torch, function, arguments)
     define_operators()
     return torch.ops.parbake
 
