@@ -117,7 +117,8 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
         true => format!("API log at level {}", parbake::log::level()),
         false => "built without the API log".to_owned(),
     };
-    let machine = format!("{} processors, {}, {log}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
+    let machine =
+        format!("{} processors, {}, {log}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
     let rows = Rows { machine, rows };
     out.show(&rows, || text(&rows));
     Ok(())
