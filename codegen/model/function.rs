@@ -10,7 +10,17 @@ const KEYWORDS: [&str; 35] = [
 ];
 
 /// What the package `parbake` calls by these names itself.
-pub const TAKEN: [&str; 6] = ["Error", "NotCoveredError", "explain", "prepare", "set_log_level", "supports"];
+pub const TAKEN: [&str; 9] = [
+    "Coverage",
+    "Error",
+    "Explanation",
+    "NotCoveredError",
+    "Prepared",
+    "explain",
+    "prepare",
+    "set_log_level",
+    "supports",
+];
 
 /// Keyword-only argument of every function: where it runs.
 pub const TARGET: &str = "target";

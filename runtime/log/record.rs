@@ -45,7 +45,7 @@ pub struct Record {
     pub error: Option<String>,
     /// `family/op`.
     pub op: String,
-    /// When it began, in UTC.
+    /// When its kernel was about to be launched, in UTC.
     pub time: String,
     /// The host.
     pub host: String,

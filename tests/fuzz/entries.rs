@@ -24,6 +24,7 @@ pub const ENTRIES: &[Entry] = &[
     ("bundle", bundle),
     ("cubin", cubin),
     ("definition", definition),
+    ("dump", dump),
     ("fatbin", fatbin),
     ("includes", includes),
     ("manifest", manifest),
@@ -236,6 +237,16 @@ pub fn includes(data: &[u8]) {
         let inner = closure(&TREE, name, text).expect("it was scanned");
         assert!(inner.headers.keys().all(|k| found.headers.contains_key(k)), "{name}");
     }
+}
+
+/// Reads what a dump says of a call. What is taken is written and taken again as the same.
+pub fn dump(data: &[u8]) {
+    let Ok(record) = parbake::log::parse(data) else { return };
+    for memory in record.tensors.iter().map(|t| t.memory) {
+        assert!(memory < record.memories.len());
+    }
+    let again = serde_json::to_vec(&record).expect("a record is plain data");
+    assert_eq!(parbake::log::parse(&again), Ok(record));
 }
 
 /// Matches a pattern, on the first line, against an op whose family and name follow.
