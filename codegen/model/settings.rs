@@ -46,8 +46,8 @@ pub const SETTINGS: &[Setting] = &[
         "PARBAKE_BUNDLES",
         "paths, `:` between",
         "none",
-        "Bundles to look kernels up in, before the installed ones (each `*.pbk` in `parbake/bundles` below \
-         $XDG_DATA_HOME and each of $XDG_DATA_DIRS) and the embedded one",
+        "Bundles to look kernels up in, before the installed ones (each `*.pbk` of a data wheel, and in \
+         `parbake/bundles` below $XDG_DATA_HOME and each of $XDG_DATA_DIRS) and the embedded one",
     ),
     setting(
         "PARBAKE_CACHE",
@@ -274,7 +274,7 @@ pub struct Config {
     pub keep: bool,
     /// Folder of kernel sources.
     pub kernels: Option<PathBuf>,
-    /// Folders whose `*.pbk` are the installed bundles, in look-up order.
+    /// Folders whose `*.pbk`, and those of the folders in them, are the installed bundles, in look-up order.
     pub installed: Vec<PathBuf>,
     /// Filter of the loader's log.
     pub loader_log: String,
