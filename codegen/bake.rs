@@ -1,9 +1,10 @@
 //! Baking: which artifacts a list of targets asks for, making them in parallel, and packing them into a bundle.
 
 use crate::artifact::{self, Made};
-use crate::registry::{self, Entry, Registry};
+use crate::registry::{Entry, Registry};
 use crate::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin, find_nvrtc};
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, LEVEL, Skipped, SpecDetails};
+use parbake_model::glob::glob;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
@@ -67,7 +68,7 @@ pub fn plan<'a>(
     targets: &[Target],
 ) -> Result<Plan<'a>, Report> {
     let all: Vec<&Op> = ops.into_iter().collect();
-    let chosen: Vec<&Op> = all.iter().copied().filter(|op| registry::glob(pattern, op)).collect();
+    let chosen: Vec<&Op> = all.iter().copied().filter(|op| glob(pattern, op)).collect();
     if chosen.is_empty() {
         let known: Vec<String> = all.iter().map(|op| op.path()).collect();
         return Err(Report::new("PB-1111", Class::Usage, format!("`{pattern}` matches no op"))

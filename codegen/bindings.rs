@@ -70,14 +70,68 @@ pub fn installed_libclang(toolchains: &std::path::Path) -> Option<std::path::Pat
 }
 
 #[cfg(feature = "bindings")]
-fn generate(registry: &Registry) -> Result<String, BindingsError> {
+fn bindgen_error(error: impl std::fmt::Display) -> BindingsError {
+    BindingsError::Bindgen(error.to_string())
+}
+
+/// What all our bindings have in common.
+#[cfg(feature = "bindings")]
+fn builder() -> Result<bindgen::Builder, BindingsError> {
     // bindgen panics without libclang, so it is looked for first.
     let folder = std::env::var_os("LIBCLANG_PATH").map(std::path::PathBuf::from);
     if !folder.is_some_and(|f| f.join("libclang.so").is_file()) {
         return Err(BindingsError::NoLibclang);
     }
+    Ok(bindgen::Builder::default()
+        .clang_args(["-x", "c", "-std=c11", "-target", "x86_64-unknown-linux-gnu"])
+        .layout_tests(true)
+        .derive_default(false)
+        .derive_copy(true)
+        .generate_comments(false)
+        .use_core()
+        .rust_target(bindgen::RustTarget::stable(85, 0).map_err(bindgen_error)?)
+        .rust_edition(bindgen::RustEdition::Edition2024)
+        .merge_extern_blocks(true)
+        .disable_header_comment()
+        .formatter(bindgen::Formatter::Prettyplease))
+}
+
+/// Bindings of the items that a pattern chooses, of a header of somebody else's below one of these folders. Their own
+/// headers are the system's; those of the compiler are found by asking it.
+///
+/// # Errors
+/// Without libclang, and what bindgen says.
+#[cfg(feature = "bindings")]
+pub fn of_header(items: &str, header: &str, folders: &[std::path::PathBuf]) -> Result<String, BindingsError> {
+    let host = "x86_64-unknown-linux-gnu";
+    let compiler = cc::Build::new().opt_level(0).target(host).host(host).get_compiler();
+    // The wheel of libclang brings no `stddef.h`.
+    let asked = std::process::Command::new(compiler.path()).arg("-print-file-name=include").output();
+    let own = String::from_utf8_lossy(&asked.map_err(bindgen_error)?.stdout).trim().to_owned();
+    builder()?
+        .header_contents("read.h", &format!("#include <{header}>\n"))
+        .clang_args(["-isystem", &own])
+        .clang_args(folders.iter().map(|f| format!("-I{}", f.display())))
+        .allowlist_item(items)
+        .generate()
+        .map(|b| b.to_string())
+        .map_err(bindgen_error)
+}
+
+/// Without the feature there is no reader of headers.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "bindings"))]
+pub fn of_header(_: &str, _: &str, _: &[std::path::PathBuf]) -> Result<String, BindingsError> {
+    Err(BindingsError::Bindgen("this program was built without the feature `bindings`".to_owned()))
+}
+
+#[cfg(feature = "bindings")]
+fn generate(registry: &Registry) -> Result<String, BindingsError> {
+    let builder = builder()?;
     // bindgen takes texts for headers but resolves their includes on disk, so both are given a private folder.
-    let folder = tempfile::tempdir().map_err(|e| BindingsError::Bindgen(e.to_string()))?;
+    let folder = tempfile::tempdir().map_err(bindgen_error)?;
     let write = |name: &str, text: &str| -> std::io::Result<()> {
         let path = folder.path().join(name);
         std::fs::create_dir_all(path.parent().expect("bug: a name below a folder"))?;
@@ -89,27 +143,16 @@ fn generate(registry: &Registry) -> Result<String, BindingsError> {
         all += &format!("#include \"{own}\"\n");
         for name in [own.as_str(), "parbake/abi.h"] {
             if let Some(text) = entry.sources.closure.headers.get(name) {
-                write(name, text).map_err(|e| BindingsError::Bindgen(e.to_string()))?;
+                write(name, text).map_err(bindgen_error)?;
             }
         }
     }
-    let target = bindgen::RustTarget::stable(85, 0).map_err(|e| BindingsError::Bindgen(e.to_string()))?;
-    bindgen::Builder::default()
+    builder
         .header_contents("params.h", &all)
-        .clang_args(["-nostdinc", "-x", "c", "-std=c11", "-target", "x86_64-unknown-linux-gnu"])
+        .clang_arg("-nostdinc")
         .clang_arg(format!("-I{}", folder.path().display()))
         .allowlist_item("pb_.*_params")
-        .layout_tests(true)
-        .derive_default(false)
-        .derive_copy(true)
-        .generate_comments(false)
-        .use_core()
-        .rust_target(target)
-        .rust_edition(bindgen::RustEdition::Edition2024)
-        .merge_extern_blocks(true)
-        .disable_header_comment()
-        .formatter(bindgen::Formatter::Prettyplease)
         .generate()
         .map(|b| b.to_string())
-        .map_err(|e| BindingsError::Bindgen(e.to_string()))
+        .map_err(bindgen_error)
 }

@@ -1,5 +1,6 @@
 //! Reads `op.toml`. Every complaint points at a line and column; all of them are collected, not the first only.
 
+use crate::peers;
 use parbake_model::op::{Op, Role, Value};
 use parbake_model::space;
 use parbake_model::target::{Suffix, Target};
@@ -149,6 +150,7 @@ fn check(op: &Op, file: &str, wrong: &mut dyn FnMut(&[&str], String)) {
     }
     check_space(op, wrong);
     check_signature(op, wrong);
+    peers::check(op, wrong);
     check_trace(op, wrong);
 }
 
@@ -330,19 +332,6 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
             wrong(&["scalar", &i, "min"], format!("`{}` ranges from {} to {}", scalar.name, scalar.min, scalar.max));
         }
     }
-    let mut peers = BTreeSet::new();
-    for (i, peer) in op.peers.iter().enumerate() {
-        if !peers.insert(&peer.name) || peer.name.trim().is_empty() {
-            wrong(&["peers", &i.to_string(), "name"], format!("`{}` is listed twice, or is no name", peer.name));
-        }
-        for (name, value) in &peer.fixed {
-            if op.scalars.iter().all(|s| &s.name != name) {
-                wrong(&["peers", &i.to_string()], format!("there is no scalar `{name}`"));
-            } else if !value.is_finite() {
-                wrong(&["peers", &i.to_string()], format!("`{name}` is fixed to {value}"));
-            }
-        }
-    }
     for (dtype, tolerance) in &op.tolerance {
         if !tolerance.is_finite() {
             wrong(&["tolerance", dtype.name()], format!("the tolerance of `{dtype}` must be finite and not negative"));
@@ -383,11 +372,11 @@ fn check_trace(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::fmt::Write as _;
 
-    const GOOD: &str = r#"name = "scale"
+    pub(crate) const GOOD: &str = r#"name = "scale"
 family = "demo"
 summary = "out = x * factor"
 params = "pb_scale_params"
@@ -457,7 +446,7 @@ constants = { n = "n" }
 n = 16
 "#;
 
-    fn complaints(file: &str, text: &str) -> String {
+    pub(crate) fn complaints(file: &str, text: &str) -> String {
         parse(file, text).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
     }
 

@@ -1,5 +1,5 @@
 //! The exports of the shared library that follow from `op.toml`: for TVM FFI a function of each op, its types and its
-//! documentation.
+//! documentation, and a function of the C ABI.
 
 use crate::registry::Registry;
 use parbake_model::op::{Op, Role};
@@ -18,6 +18,10 @@ pub(crate) fn render(registry: &Registry) -> String {
             metadata(op),
             doc(op)
         );
+        let names = |names: Vec<&str>| names.join(", ");
+        let tensors = names(op.tensors.iter().map(|t| t.name.as_str()).collect());
+        let scalars = names(op.scalars.iter().map(|s| s.name.as_str()).collect());
+        let _ = writeln!(text, "c_abi!({place}, parbake_{name}({tensors}; {scalars}));");
     }
     text
 }

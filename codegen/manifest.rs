@@ -1,9 +1,13 @@
-//! What is generated and committed under `generated-manifest/` and `docs/reference/`, byte-compared in CI.
+//! What is generated and committed under `generated-manifest/`, `docs/reference/` and the Python package, byte-compared
+//! in CI.
 
 use crate::bindings::{self, BindingsError};
 use crate::exports;
+use crate::header;
 use crate::layout::{self, Layouts};
+use crate::python;
 use crate::registry::{Entry, Registry};
+use crate::typed;
 use parbake_model::digest::Digest;
 use parbake_model::op::{Op, Role};
 use parbake_model::source::{SourceError, binding_digest, params_digest};
@@ -58,10 +62,13 @@ pub fn render(registry: &Registry, root: &Path, force: bool) -> Result<BTreeMap<
     add("generated-manifest/layout.c", layout_check(registry, &layouts));
     add("generated-manifest/modules.rs", modules(registry));
     add("generated-manifest/exports.rs", exports::render(registry));
+    add("generated-manifest/ops.rs", typed::render(registry));
+    add("generated-manifest/parbake.h", header::render(registry));
     add("generated-manifest/params.rs", params);
     add("docs/reference/errors.md", errors_page());
     add("docs/reference/ops.md", ops_page(registry));
     add("docs/reference/settings.md", settings_page());
+    files.extend(python::render(registry));
     Ok(files)
 }
 
@@ -127,6 +134,9 @@ fn ops_page(registry: &Registry) -> String {
         for peer in &op.peers {
             let fixed: String = peer.fixed.iter().map(|(n, v)| format!(" with `{n} = {v}`")).collect();
             let _ = writeln!(text, "Answers to `{}`{fixed}.", peer.name);
+        }
+        for function in op.functions() {
+            let _ = write!(text, "\nPython: `parbake.{}({})`.\n", function.name, python::signature(&function));
         }
         text += "\n| argument | kind | type | shape | meaning |\n|---|---|---|---|---|\n";
         for t in &op.tensors {
@@ -222,12 +232,18 @@ pub fn differences(files: &BTreeMap<String, String>, root: &Path) -> Vec<Differe
             found.push(Difference { path: path.clone(), old, new: Some(new.clone()) });
         }
     }
-    for folder in ["generated-manifest", "docs/reference"] {
+    for folder in ["generated-manifest", "docs/reference", python::FOLDER] {
         let names = std::fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
         for name in names.filter_map(|e| e.file_name().into_string().ok()) {
             let path = format!("{folder}/{name}");
-            if !files.contains_key(&path) {
-                found.push(Difference { old: std::fs::read_to_string(root.join(&path)).ok(), path, new: None });
+            if files.contains_key(&path) {
+                continue;
+            }
+            let old = std::fs::read_to_string(root.join(&path)).ok();
+            // The Python package is written by hand too.
+            let ours = folder != python::FOLDER || old.as_ref().is_some_and(|text| text.starts_with(python::MARK));
+            if ours {
+                found.push(Difference { old, path, new: None });
             }
         }
     }

@@ -1,7 +1,10 @@
 //! The registry of all ops: every `op.toml` under the kernel tree, sorted by family and name.
 
 use crate::definition::{self, BadDefinition};
+use crate::python;
 use parbake_model::op::Op;
+
+pub use parbake_model::glob::glob;
 use parbake_model::source::{KernelTree, OpSources, SourceError};
 use std::path::Path;
 
@@ -30,6 +33,16 @@ pub enum RegistryError {
         /// Another family.
         second: String,
     },
+    /// Two Python functions of one name.
+    #[error("the Python function `parbake.{name}` would be that of {first} and of {second}; names are unique")]
+    Function {
+        /// The name.
+        name: String,
+        /// What bears it.
+        first: String,
+        /// What also would.
+        second: String,
+    },
     /// A source of an op cannot be read.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -43,6 +56,7 @@ impl RegistryError {
             Self::List { .. } => "PB-1102",
             Self::Definitions(_) => "PB-1101",
             Self::Twice { .. } => "PB-1103",
+            Self::Function { .. } => "PB-1121",
             Self::Source(_) => "PB-1104",
         }
     }
@@ -108,6 +122,7 @@ pub fn definitions(folder: &Path, tree: &KernelTree) -> Result<Vec<Op>, Registry
         let (first, second) = (w[0].family.clone(), w[1].family.clone());
         return Err(RegistryError::Twice { name: w[0].name.clone(), first, second });
     }
+    python::check(&ops)?;
     Ok(ops)
 }
 
@@ -130,51 +145,4 @@ fn files(folder: &Path) -> Result<Vec<String>, RegistryError> {
         }
     }
     Ok(files)
-}
-
-/// Whether `family/op` or `op` matches a pattern with `*` and `?`; several patterns are separated by commas.
-#[must_use]
-pub fn glob(patterns: &str, op: &Op) -> bool {
-    patterns
-        .split(',')
-        .any(|p| matches(p.as_bytes(), op.path().as_bytes()) || matches(p.as_bytes(), op.name.as_bytes()))
-}
-
-/// `*` takes as little as it can, and more when what follows does not fit. Only the last one ever has to: so the time is
-/// at most the product of both lengths, where trying every split would be exponential in the stars.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    // Behind the last star, and how far its share of the text reaches.
-    let mut star = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                p += 1;
-                star = Some((p, t));
-            }
-            Some(&c) if c == b'?' || c == text[t] => (p, t) = (p + 1, t + 1),
-            _ => {
-                let Some((behind, share)) = star else { return false };
-                (p, t) = (behind, share + 1);
-                star = Some((p, t));
-            }
-        }
-    }
-    pattern[p..].iter().all(|&c| c == b'*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn globs_match_whole_names() {
-        let hit = |p: &str, t: &str| matches(p.as_bytes(), t.as_bytes());
-        assert!(hit("norm/*", "norm/rmsnorm") && hit("*rmsnorm", "norm/rmsnorm") && hit("rms?orm", "rmsnorm"));
-        assert!(!hit("norm", "norm/rmsnorm") && !hit("rms", "rmsnorm") && !hit("", "a"));
-        assert!(hit("", "") && hit("**", "") && hit("a*b*c", "abbc") && hit("*a*", "bab") && hit("*ab", "aab"));
-        assert!(!hit("a*b*c", "abcb") && !hit("?", "") && !hit("*?", "") && !hit("ab*b", "ab"));
-        // Twenty stars over a text that nearly fits: trying every split would not come to an end.
-        assert!(!hit(&("a*".repeat(20) + "c"), &"a".repeat(2000)));
-    }
 }

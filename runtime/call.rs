@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId};
 use crate::load::registry_key;
+use crate::log;
 use crate::tensor::Tensor;
 use parbake_model::Target;
 use parbake_model::identity::{Spec, SpecIndex};
@@ -30,7 +31,8 @@ pub struct Prepared {
     pub kernel: Arc<Kernel>,
     /// Where it came from.
     pub from: Origin,
-    launch: Launch,
+    pub(crate) tactic: Tactic,
+    pub(crate) launch: Launch,
 }
 
 impl Prepared {
@@ -56,9 +58,31 @@ impl Library {
     /// # Errors
     /// Arguments that do not fit; no kernel; a launch that failed.
     ///
+    /// With the API log at level 5 or 10 the call waits for its kernel, and what that fails with is this call's error.
+    ///
     /// # Safety
     /// Every tensor's memory is valid at `place` for its whole extent, until `stream` has passed the work.
     pub unsafe fn call(
+        &self,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        place: Place,
+        stream: Stream,
+    ) -> Result<Called, Error> {
+        // All that the API log costs where it is off.
+        if log::on() {
+            // SAFETY: the caller vouches for the memory.
+            return unsafe { self.call_logged(op, tensors, scalars, place, stream) };
+        }
+        // SAFETY: the caller vouches for the memory.
+        unsafe { self.call_unlogged(op, tensors, scalars, place, stream) }
+    }
+
+    /// # Safety
+    /// As for [`Library::call`].
+    #[inline]
+    pub(crate) unsafe fn call_unlogged(
         &self,
         op: OpId,
         tensors: &[Tensor],
@@ -91,7 +115,7 @@ impl Library {
     ) -> Result<Option<Prepared>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
-        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
+        let bound = check::check(def, self.signature(op), tensors, scalars).map_err(Error::Arguments)?;
         let mut written = def.tensors.iter().zip(tensors).filter(|(t, _)| t.role != Role::In);
         if written.all(|(_, t)| t.is_empty()) {
             return Ok(None);
@@ -101,7 +125,7 @@ impl Library {
         let mut choices = Choices::default();
         (binding.select)(&checked, goal.target(), &mut choices);
         let (kernel, tactic, from) = self.choose(op, bound.axes(def), &choices, place, goal)?;
-        Ok(Some(Prepared { kernel, launch: (binding.arrange)(&checked, &tactic), from }))
+        Ok(Some(Prepared { kernel, launch: (binding.arrange)(&checked, &tactic), tactic, from }))
     }
 
     /// The specs that a call with these arguments may use, best first.
@@ -111,7 +135,7 @@ impl Library {
     pub fn choices(&self, op: OpId, tensors: &[Tensor], scalars: &[f64], target: Target) -> Result<Vec<Spec>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
-        let bound = check::check(def, tensors, scalars).map_err(Error::Arguments)?;
+        let bound = check::check(def, self.signature(op), tensors, scalars).map_err(Error::Arguments)?;
         let mut choices = Choices::default();
         (binding.select)(&check::checked(def, tensors, scalars, &bound), target, &mut choices);
         let axes = bound.axes(def);

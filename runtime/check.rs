@@ -59,8 +59,43 @@ impl Bound {
     }
 }
 
+/// Where the names in an op's signature lead: a call compares numbers, not names.
+#[derive(Debug)]
+pub(crate) struct Signature(Vec<Declared>);
+
+#[derive(Debug)]
+struct Declared {
+    /// The axis that gives the element type, and each type's place among its values.
+    axis: Option<(usize, [Option<usize>; DType::ALL.len()])>,
+    /// The shape symbols.
+    dims: Vec<usize>,
+}
+
+impl Signature {
+    /// Of a definition that was checked.
+    pub(crate) fn of(op: &Op) -> Self {
+        let dim =
+            |symbol: &String| op.dims.iter().position(|d| &d.name == symbol).expect("bug: checked with the definition");
+        let axis = |name: &String| {
+            let a = op.axes.iter().position(|x| &x.name == name).expect("bug: checked with the definition");
+            let place = |t: DType| op.axes[a].values.iter().position(|v| v.value == t.name());
+            (a, DType::ALL.map(place))
+        };
+        let declared = |t: &parbake_model::op::Tensor| Declared {
+            axis: t.axis.as_ref().map(axis),
+            dims: t.shape.iter().map(dim).collect(),
+        };
+        Self(op.tensors.iter().map(declared).collect())
+    }
+}
+
 /// Checks tensors and scalars given in the op's order.
-pub(crate) fn check(op: &Op, tensors: &[Tensor], scalars: &[f64]) -> Result<Bound, BadArguments> {
+pub(crate) fn check(
+    op: &Op,
+    signature: &Signature,
+    tensors: &[Tensor],
+    scalars: &[f64],
+) -> Result<Bound, BadArguments> {
     let mut bad = Vec::new();
     let mut wrong = |argument: &str, what, expected: String, got: String| {
         bad.push(Violation { argument: argument.to_owned(), what, expected, got });
@@ -72,13 +107,12 @@ pub(crate) fn check(op: &Op, tensors: &[Tensor], scalars: &[f64]) -> Result<Boun
     }
     let mut dims = [None; MAX_SYMBOLS];
     let mut axes: [Option<usize>; MAX_SYMBOLS] = [None; MAX_SYMBOLS];
-    for (def, tensor) in op.tensors.iter().zip(tensors) {
+    for ((def, declared), tensor) in op.tensors.iter().zip(&signature.0).zip(tensors) {
         let name = &def.name;
-        match (&def.axis, def.dtype) {
-            (Some(axis), _) => {
-                let a = op.axes.iter().position(|x| &x.name == axis).expect("bug: checked with the definition");
-                let values = &op.axes[a].values;
-                match (values.iter().position(|v| v.value == tensor.dtype.name()), axes[a]) {
+        match (&declared.axis, def.dtype) {
+            (Some((a, places)), _) => {
+                let (a, values) = (*a, &op.axes[*a].values);
+                match (places[tensor.dtype as usize], axes[a]) {
                     (None, _) => {
                         let names: Vec<_> = values.iter().map(|v| v.value.as_str()).collect();
                         wrong(name, "dtype", names.join(" or "), tensor.dtype.to_string());
@@ -104,8 +138,7 @@ pub(crate) fn check(op: &Op, tensors: &[Tensor], scalars: &[f64]) -> Result<Boun
             wrong(name, "rank", expected, format!("{:?}", tensor.shape()));
             continue;
         }
-        for (symbol, &extent) in def.shape.iter().zip(tensor.shape()) {
-            let i = op.dims.iter().position(|d| &d.name == symbol).expect("bug: checked with the definition");
+        for ((symbol, &i), &extent) in def.shape.iter().zip(&declared.dims).zip(tensor.shape()) {
             let dim = &op.dims[i];
             match dims[i] {
                 _ if extent < dim.min || extent > dim.max => {
@@ -178,22 +211,27 @@ fn check_memory(
 
 fn check_aliasing(op: &Op, tensors: &[Tensor], bad: &mut Vec<Violation>) {
     for (i, (def, a)) in op.tensors.iter().zip(tensors).enumerate() {
+        if def.role == Role::In || a.is_empty() {
+            continue;
+        }
+        let start_a = a.data as i128;
+        let end_a = start_a + a.extent();
         for (j, (other, b)) in op.tensors.iter().zip(tensors).enumerate() {
-            let written = def.role != Role::In;
             // Two written tensors are looked at once.
-            if i == j || !written || other.role != Role::In && j < i || a.is_empty() || b.is_empty() {
+            if i == j || other.role != Role::In && j < i || b.is_empty() {
                 continue;
             }
-            let (start_a, start_b) = (a.data as i128, b.data as i128);
-            let apart = start_a + a.extent() <= start_b || start_b + b.extent() <= start_a;
+            let start_b = b.data as i128;
+            if end_a <= start_b || start_b + b.extent() <= start_a {
+                continue;
+            }
             let mut steps = a.shape().iter().zip(a.strides().iter().zip(b.strides()));
             let same = a.data == b.data
                 && a.dtype == b.dtype
                 && a.shape() == b.shape()
                 && steps.all(|(n, (s, t))| *n <= 1 || s == t);
             let allowed = def.may_be.contains(&other.name) || other.may_be.contains(&def.name);
-            let harmless = apart || (same && allowed);
-            if !harmless {
+            if !(same && allowed) {
                 let expected = if allowed { "no overlap, or the very same memory" } else { "no overlap" };
                 bad.push(Violation {
                     argument: def.name.clone(),

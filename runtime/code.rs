@@ -5,9 +5,10 @@ use crate::decision::{Decision, Origin};
 use crate::driver::{self, Current, DriverError, Handle, Ready, RelaxedCapture, capturing};
 use crate::error::Error;
 use cudarc::driver::sys;
-use parbake_model::Target;
 use parbake_model::identity::Spec;
+use parbake_model::{Digest, Target, Toolkit};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
 
 /// Where work runs.
@@ -17,6 +18,15 @@ pub enum Place {
     Cuda(i32),
     /// The CPU, through the host target.
     Host,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::Host => f.write_str("host"),
+        }
+    }
 }
 
 /// A CUDA stream, as the driver's handle; null is the default stream. Work on the host target ignores it.
@@ -43,6 +53,14 @@ pub struct Kernel {
     pub decision: Decision,
     /// Where it came from when it was loaded.
     pub origin: Origin,
+    /// SHA-256 of the image.
+    pub image: Digest,
+    /// The identity of the build that the image is of.
+    pub build_key: Digest,
+    /// The toolkit that compiled it; none for the host target.
+    pub toolkit: Option<Toolkit>,
+    /// The toolchain and its options; bundles tell them only in their details.
+    pub made_by: Option<(String, Vec<String>)>,
     /// What it cost to compile, if it was compiled for this process.
     pub compile_ms: Option<f64>,
     /// What it cost to find and load, without compiling.

@@ -3,6 +3,7 @@
 //!
 //! TVM FFI ([`tvm_ffi`]) and the C ABI are thin layers over [`call`]. Nothing here keeps state: a host brings its library.
 
+pub mod c;
 pub mod dlpack;
 pub mod tvm_ffi;
 
@@ -14,6 +15,7 @@ use crate::library::{Library, OpId};
 use crate::tensor::Tensor;
 use dlpack::DLTensor;
 use parbake_model::op::{self, Op};
+use std::mem::MaybeUninit;
 
 /// The most tensors that an op may have: a call allocates nothing.
 pub const MAX_TENSORS: usize = 16;
@@ -66,9 +68,12 @@ impl Kind {
             Error::Arguments(bad) if bad.violations.iter().any(|v| ["type", "dtype", "count"].contains(&v.what)) => {
                 Self::Type
             }
-            Error::Arguments(_) | Error::UnknownOp { .. } | Error::UnknownValue { .. } | Error::Target(_) => {
-                Self::Value
-            }
+            Error::Arguments(_)
+            | Error::BadCall(_)
+            | Error::Setting(_)
+            | Error::UnknownOp { .. }
+            | Error::UnknownValue { .. }
+            | Error::Target(_) => Self::Value,
             Error::Unsupported { .. } => Self::NotImplemented,
             Error::NotCovered(_) | Error::Gaps { .. } => Self::NotCovered,
             _ => Self::Other,
@@ -94,6 +99,13 @@ pub fn message(error: &Error) -> String {
     // It stands behind the name of an exception, so the word `error` is left out.
     let report = error.report();
     report.to_string().replacen(&format!("error[{}]:", report.code), &format!("[{}]", report.code), 1)
+}
+
+/// What a panic said, for whoever is to report it.
+fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("parbake panicked: {}. Nothing more is known; please report it", text.unwrap_or_default())
 }
 
 /// A list of violations that grows only if something is wrong.
@@ -139,7 +151,7 @@ pub unsafe fn call(
     stream: impl FnOnce(i32) -> Stream,
 ) -> Result<Called, Error> {
     let def = library.definition(op);
-    let mut views = [Tensor::NONE; MAX_TENSORS];
+    let mut views = [const { MaybeUninit::uninit() }; MAX_TENSORS];
     let mut wrong = Wrong::default();
     let mut place = None;
     if tensors.len() != def.tensors.len() || tensors.len() > MAX_TENSORS {
@@ -150,7 +162,9 @@ pub unsafe fn call(
         at_one_place(given, declared, target, &mut place, &mut wrong);
         // SAFETY: the caller vouches for the descriptor.
         match unsafe { given.view() } {
-            Ok(tensor) => *view = folded(tensor, declared, def, &mut wrong),
+            Ok(tensor) => {
+                view.write(folded(tensor, declared, def, &mut wrong));
+            }
             Err((what, expected, got)) => {
                 let expected = if what == "dtype" { dtypes(declared, def) } else { expected };
                 wrong.add(&declared.name, what, expected, got);
@@ -163,8 +177,10 @@ pub unsafe fn call(
         Place::Cuda(ordinal) => stream(ordinal),
         Place::Host => Stream::DEFAULT,
     };
+    // SAFETY: each was written, for nothing was wrong with it; plain data lies in the array one after the other.
+    let views = unsafe { std::slice::from_raw_parts(views.as_ptr().cast::<Tensor>(), tensors.len()) };
     // SAFETY: as the caller vouches.
-    unsafe { library.call(op, &views[..tensors.len()], scalars, place, stream) }
+    unsafe { library.call(op, views, scalars, place, stream) }
 }
 
 /// All tensors are on one device, of a kind that the target admits.

@@ -100,6 +100,9 @@ table! {
     mem_free: fn(u64) = "cuMemFree_v2";
     copy_to_device: fn(u64, *const c_void, usize) = "cuMemcpyHtoD_v2";
     copy_to_host: fn(*mut c_void, u64, usize) = "cuMemcpyDtoH_v2";
+    copy_to_host_async: fn(*mut c_void, u64, usize, Handle) = "cuMemcpyDtoHAsync_v2";
+    copy_rows_async: fn(*const sys::CUDA_MEMCPY2D_st, Handle) = "cuMemcpy2DAsync_v2";
+    stream_synchronize: fn(Handle) = "cuStreamSynchronize";
     stream_create: fn(*mut Handle, c_uint) = "cuStreamCreate";
     event_create: fn(*mut Handle, c_uint) = "cuEventCreate";
     event_record: fn(Handle, Handle) = "cuEventRecord";
@@ -184,7 +187,7 @@ pub fn first() -> Result<&'static Device, NoDevice> {
 }
 
 /// The version of the driver's kernel module, which the driver API does not tell.
-fn kernel_module() -> Option<String> {
+pub(crate) fn kernel_module() -> Option<String> {
     std::fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned())
 }
 

@@ -3,6 +3,7 @@
 use crate::bundles::Unfit;
 use crate::check::BadArguments;
 use crate::decision::{self, Decision, Miss, Origin};
+use crate::door::c::BadCall;
 use crate::driver::{DriverError, NoDevice, Rejected};
 use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
@@ -56,6 +57,9 @@ pub enum Error {
     /// Arguments do not fit the op's signature.
     #[error("{}", .0.report().what)]
     Arguments(BadArguments),
+    /// An argument of a function of the C ABI cannot be used.
+    #[error("{}", .0.report().what)]
+    BadCall(BadCall),
     /// The combination does not exist.
     #[error("{spec} does not exist for {target}: {reason}")]
     Unsupported {
@@ -246,6 +250,7 @@ impl Error {
                 .with("got", got)
                 .help(format!("`parbake ops {op}` shows what there is")),
             Self::Arguments(bad) => bad.report(),
+            Self::BadCall(bad) => bad.report(),
             Self::Unsupported { .. } => new("PB-1109", Class::Usage).help("`parbake expand` lists what exists, and why the rest does not"),
             Self::NotCovered(decision) => not_covered(decision),
             Self::Gaps { gaps, .. } => uncovered(self.to_string(), gaps),

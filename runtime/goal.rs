@@ -3,6 +3,7 @@
 use parbake_model::target::{Arch, Suffix};
 use parbake_model::verdict::{self, Image, Trace};
 use parbake_model::{Target, Toolkit};
+use serde::Serialize;
 
 /// What an image is wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +58,8 @@ impl Goal {
 }
 
 /// How a spec would be served.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Support {
     /// From a bundle.
     Bundle,
@@ -67,6 +69,6 @@ pub enum Support {
     Jit,
     /// It exists, but nothing covers it and it may not be compiled.
     NotCovered,
-    /// It does not exist, because of this.
-    Unsupported(String),
+    /// It does not exist.
+    Unsupported,
 }

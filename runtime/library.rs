@@ -5,6 +5,7 @@
 
 use crate::binding::Binding;
 use crate::bundles::Bundles;
+use crate::check::Signature;
 use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
@@ -20,6 +21,7 @@ use parbake_model::settings::{Config, nearest};
 use parbake_model::source::{KernelTree, OpSources, binding_digest, params_digest};
 use parbake_model::{Digest, Target, space};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasherDefault;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -36,6 +38,7 @@ pub struct SpecId {
 
 pub(crate) struct LoadedOp {
     op: Op,
+    signature: Signature,
     /// The digests in the manifest of the op of that name, if this program was built with one.
     committed: Option<Committed>,
     /// Launcher and reference of that name in this program.
@@ -52,6 +55,23 @@ struct Committed {
     params: Digest,
 }
 
+/// Spreads a registry key, which no stranger chooses, over the table: one multiplication.
+#[derive(Default)]
+pub(crate) struct KeyHasher(u64);
+
+impl std::hash::Hasher for KeyHasher {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("bug: a registry key is one number");
+    }
+    fn write_u64(&mut self, key: u64) {
+        let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        self.0 = product as u64 ^ (product >> 64) as u64;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// All ops, and the kernels loaded so far.
 pub struct Library {
     pub(crate) config: Config,
@@ -62,7 +82,7 @@ pub struct Library {
     /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
     built_in: Vec<Option<OpId>>,
     pub(crate) bundles: Bundles,
-    pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>>>,
+    pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>, BuildHasherDefault<KeyHasher>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
     #[cfg(feature = "jit")]
@@ -76,6 +96,7 @@ impl Library {
     /// Op definitions that are wrong, a bundle of the settings that cannot be used, or an installed one that is damaged or
     /// belongs to another version or launch ABI. An installed one that cannot be read or is not signed is a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
+        crate::log::start(&config);
         let workspace = Workspace::of(&config);
         for part in [workspace.store(), workspace.generated()] {
             // Bundles still serve, so this is no error; a look-up that needs the folder names it.
@@ -157,6 +178,10 @@ impl Library {
     pub fn definition(&self, op: OpId) -> &Op {
         &self.ops[usize::from(op.0)].op
     }
+    /// What arguments of an op are checked against.
+    pub(crate) fn signature(&self, op: OpId) -> &Signature {
+        &self.ops[usize::from(op.0)].signature
+    }
     /// The Rust side of an op: its launcher and reference.
     ///
     /// # Errors
@@ -196,7 +221,7 @@ impl Library {
     pub fn built_in(&self, place: usize) -> Result<OpId, Error> {
         match self.built_in.get(place) {
             Some(Some(op)) => Ok(*op),
-            _ => self.op(crate::modules::BINDINGS.get(place).map_or("", |b| b.op)),
+            _ => self.op(built_in_name(place)),
         }
     }
 
@@ -312,6 +337,11 @@ impl Library {
     }
 }
 
+/// The name of an op of this program, by its place in the manifest.
+pub(crate) fn built_in_name(place: usize) -> &'static str {
+    crate::modules::BINDINGS.get(place).map_or("", |b| b.op)
+}
+
 fn default_tactic(op: &Op, target: Target) -> std::collections::BTreeMap<String, u32> {
     let reached =
         op.default_tactics.iter().rfind(|d| target.arch().is_some_and(|a| d.since.arch().is_none_or(|s| s <= a)));
@@ -341,6 +371,7 @@ fn read_ops(folder: Option<&Path>, tree: Option<&KernelTree>) -> Result<Vec<Load
         binding: crate::modules::BINDINGS.iter().find(|b| b.op == op.name),
         fresh: OnceCell::new(),
         sources: OnceCell::new(),
+        signature: Signature::of(&op),
         op,
     };
     #[cfg(feature = "jit")]

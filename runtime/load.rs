@@ -11,13 +11,37 @@ use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
 use parbake_model::identity::{Spec, SpecIndex};
-use parbake_model::{Digest, Target, cubin, fatbin, verdict};
+use parbake_model::{Digest, Target, Toolkit, cubin, fatbin, verdict};
 use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The bytes of an image, what it was compiled for, and where it was found.
-type Image = (Vec<u8>, verdict::Image, Origin);
+/// An image, and what is known of it.
+struct Image {
+    bytes: Vec<u8>,
+    judged: verdict::Image,
+    origin: Origin,
+    digest: Digest,
+    build_key: Digest,
+    toolkit: Option<Toolkit>,
+    /// Its toolchain and options.
+    made_by: Option<(String, Vec<String>)>,
+}
+
+impl Image {
+    fn of(artifact: Artifact, origin: Origin) -> Self {
+        let Artifact { bytes, metadata, .. } = artifact;
+        Self {
+            judged: metadata.judged(),
+            digest: metadata.image,
+            build_key: metadata.build_key,
+            toolkit: metadata.toolkit,
+            made_by: Some((metadata.toolchain, metadata.options)),
+            bytes,
+            origin,
+        }
+    }
+}
 
 impl Library {
     /// A kernel that this process loaded before.
@@ -90,15 +114,15 @@ impl Library {
     fn load_now(&self, op: OpId, spec: &Spec, place: Place, goal: Goal) -> Result<Arc<Kernel>, Error> {
         let start = Instant::now();
         let (mut decision, found) = self.find_image(op, spec, goal)?;
-        let (image, judged, origin, compile_ms) = match found {
-            Some((image, judged, origin)) => (image, judged, origin, None),
+        let (found, compile_ms) = match found {
+            Some(image) => (image, None),
             None => {
                 let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
                 let ms = (origin == Origin::Jit).then_some(artifact.metadata.compile_ms as f64);
-                let judged = artifact.metadata.judged();
-                (artifact.bytes, judged, origin, ms)
+                (Image::of(artifact, origin), ms)
             }
         };
+        let Image { bytes: image, judged, origin, digest, build_key, toolkit, made_by } = found;
         let target = judged.target;
         (decision.from, decision.target) = (Some(origin), Some(target));
         let code = match place {
@@ -120,7 +144,7 @@ impl Library {
                         image: judged,
                         origin,
                         bytes: image.len(),
-                        digest: Digest::of(&image),
+                        digest,
                         device: (ordinal, device.name.clone(), device.arch),
                         driver: ready.version,
                         source,
@@ -139,15 +163,29 @@ impl Library {
         }
         self.counters.loaded(origin, compile_ms.unwrap_or(0.0), load_ms);
         let (entry, uri, spec, wanted) = (spec.entry(), spec.uri.clone(), spec.clone(), goal.target());
-        Ok(Arc::new(Kernel { entry, uri, spec, wanted, decision, origin, compile_ms, load_ms, code }))
+        Ok(Arc::new(Kernel {
+            entry,
+            uri,
+            spec,
+            wanted,
+            decision,
+            origin,
+            image: digest,
+            build_key,
+            toolkit,
+            made_by,
+            compile_ms,
+            load_ms,
+            code,
+        }))
     }
 
     /// Makes sure that a bundle or the store can serve a spec; loads nothing. Gives the image's target, where it is, and
     /// what it cost to compile.
     pub(crate) fn provide(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<(Target, Origin, Option<f64>), Error> {
         let (mut decision, found) = self.find_image(op, spec, goal)?;
-        if let Some((_, judged, origin)) = found {
-            return Ok((judged.target, origin, None));
+        if let Some(image) = found {
+            return Ok((image.judged.target, image.origin, None));
         }
         let (artifact, origin) = self.compile(op, spec, goal, &mut decision)?;
         if artifact.path.is_none() {
@@ -169,15 +207,22 @@ impl Library {
             }
             let image = match found {
                 Some(Candidate::Bundle(bundle, entry)) => match bundle.image(entry)? {
-                    Some(bytes) => Some((bytes, entry.judged(), Origin::Bundle)),
+                    Some(bytes) => Some(Image {
+                        bytes,
+                        judged: entry.judged(),
+                        origin: Origin::Bundle,
+                        digest: entry.image,
+                        build_key: entry.build_key,
+                        toolkit: entry.toolkit,
+                        made_by: None,
+                    }),
                     None => continue,
                 },
                 Some(Candidate::Store(artifact)) => {
                     if let Some(folder) = &artifact.path {
                         cache::note_use(folder);
                     }
-                    let judged = artifact.metadata.judged();
-                    Some((artifact.bytes, judged, Origin::Store))
+                    Some(Image::of(*artifact, Origin::Store))
                 }
                 None => None,
             };

@@ -3,7 +3,7 @@
 use crate::bundles::{OpenBundle, Wanted};
 use crate::decision::{Decision, Miss, Origin};
 use crate::error::Error;
-use crate::goal::{Goal, Support};
+use crate::goal::Goal;
 use crate::library::{Library, OpId};
 use crate::store::{Artifact, StoreError};
 use parbake_model::bundle::Entry;
@@ -38,23 +38,6 @@ impl Library {
             None => {}
         }
         Ok(decision)
-    }
-
-    /// How a spec would be served.
-    ///
-    /// # Errors
-    /// A bundle or source that cannot be read.
-    pub fn supports(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<Support, Error> {
-        match self.explain(op, spec, goal) {
-            Err(Error::Unsupported { reason, .. }) => Ok(Support::Unsupported(reason)),
-            Err(e) => Err(e),
-            Ok(decision) => Ok(match decision.from {
-                Some(Origin::Bundle) => Support::Bundle,
-                Some(Origin::Store) => Support::Store,
-                Some(Origin::Jit | Origin::Registry) => Support::Jit,
-                None => Support::NotCovered,
-            }),
-        }
     }
 
     #[cfg(feature = "jit")]

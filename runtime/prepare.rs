@@ -5,9 +5,9 @@ use crate::decision::{Decision, Origin};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId};
-use parbake_model::Target;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::lock::{Lock, Locked};
+use parbake_model::{Target, space};
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,6 +97,34 @@ impl Library {
             }
         }
         if failures.is_empty() { Ok(readied) } else { Err(several(failures)) }
+    }
+
+    /// Every legal tactic of an op with these axis and tactic values, at every site.
+    ///
+    /// # Errors
+    /// An unknown name or value, or an axis without a value; a site where no tactic exists.
+    pub fn tactics(&self, op: OpId, values: &[(String, String)], sites: &[Site]) -> Result<Vec<Wanted>, Error> {
+        let def = self.definition(op);
+        // One spec with these values must exist: that judges names and values.
+        let example = self.spec(op, values, Target::Host)?;
+        let fits = |name: &str, value: &str| values.iter().all(|(n, v)| n != name || v == value);
+        let mut wanted = Vec::new();
+        for &site in sites {
+            let target = self.goal_at(site)?.target();
+            let before = wanted.len();
+            for (spec, legal) in space::specs(def) {
+                let chosen = spec.axes == example.axes && spec.tactic.iter().all(|(n, v)| fits(n, &v.to_string()));
+                if chosen && legal.is_ok() && space::check(def, &spec, Some(target)).is_ok() {
+                    wanted.push(Wanted { op, spec, site });
+                }
+            }
+            if wanted.len() == before {
+                let reason = space::check(def, &example, Some(target)).err();
+                let reason = reason.map_or("no tactic is legal".into(), |u| u.0);
+                return Err(Error::Unsupported { spec: example.to_string(), target: target.to_string(), reason });
+            }
+        }
+        Ok(wanted)
     }
 
     /// The specs of a lock, each at every given site.

@@ -175,7 +175,9 @@ impl Trial {
         for expected in (binding.reference)(&problem) {
             let i = def.tensors.iter().position(|t| t.name == expected.name).expect("bug: a reference of another op");
             let tolerance = def.tolerance[&tensors[i].dtype];
-            judge.compare(expected.name, &expected.values, expected.exact, &placed[i], &after[i], tolerance);
+            let (dtype, bytes) = (tensors[i].dtype, &after[i]);
+            let got = placed[i].places.iter().map(|&at| dtype.load(&bytes[at..]));
+            judge.compare(expected.name, &expected.values, expected.exact, dtype, got, tolerance);
         }
         for ((t, p), bytes) in def.tensors.iter().zip(&placed).zip(&after) {
             judge.untouched(&t.name, t.role, p, bytes);
@@ -236,32 +238,29 @@ impl Trial {
     }
 }
 
+/// How far values are from what they should be, and the first thing that is wrong.
 #[derive(Default)]
-struct Judge {
-    max_abs: f64,
-    max_rel: f64,
-    wrong: Option<String>,
+pub(crate) struct Judge {
+    pub(crate) max_abs: f64,
+    pub(crate) max_rel: f64,
+    pub(crate) wrong: Option<String>,
 }
 
 impl Judge {
-    fn compare(
+    pub(crate) fn compare(
         &mut self,
         name: &str,
         expected: &[f64],
         exact: bool,
-        placed: &Placed,
-        after: &[u8],
+        dtype: DType,
+        got: impl ExactSizeIterator<Item = f64>,
         tolerance: Tolerance,
     ) {
-        let dtype = placed.tensor.dtype;
-        if expected.len() != placed.places.len() {
-            self.complain(|| {
-                format!("`{name}`: the reference has {} elements of {}", expected.len(), placed.places.len())
-            });
+        if expected.len() != got.len() {
+            self.complain(|| format!("`{name}`: the reference has {} elements of {}", expected.len(), got.len()));
             return;
         }
-        for (i, (&want, &at)) in expected.iter().zip(&placed.places).enumerate() {
-            let got = dtype.load(&after[at..]);
+        for (i, (&want, got)) in expected.iter().zip(got).enumerate() {
             let rounded = dtype.round(want);
             let distance = match tolerance {
                 _ if exact => (got - rounded).abs(),
@@ -297,7 +296,7 @@ impl Judge {
         }
     }
 
-    fn complain(&mut self, text: impl FnOnce() -> String) {
+    pub(crate) fn complain(&mut self, text: impl FnOnce() -> String) {
         if self.wrong.is_none() {
             self.wrong = Some(text());
         }

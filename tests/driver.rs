@@ -8,6 +8,8 @@ mod capture;
 mod common;
 #[path = "fake/driver.rs"]
 mod fake;
+#[path = "driver/log.rs"]
+mod log;
 
 use common::{World, norm};
 use fake::{Machine, bundle, calls, name_of, setting};

@@ -3,6 +3,9 @@
 
 mod library;
 
+use parbake::Library;
+use parbake::door::c::{self, Asked, Failure};
+use parbake::door::dlpack::DLTensor;
 use parbake::door::tvm_ffi::{self, Any};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -16,6 +19,170 @@ pub extern "C" fn parbake_version() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn parbake_launch_abi() -> c_uint {
     parbake::model::LAUNCH_ABI
+}
+
+/// The C ABI that this library has: PARBAKE_ABI of the header that declares it.
+#[unsafe(no_mangle)]
+pub extern "C" fn parbake_abi() -> c_uint {
+    c::ABI
+}
+
+/// Lends the process's library.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_default(library: *mut *const Library, error: *mut *mut Failure) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::default(library::default, library, error) }
+}
+
+/// Opens a library with its own settings.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_open(
+    settings: *const *const c_char,
+    count: usize,
+    library: *mut *const Library,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::open(library::open_own, settings, count, library, error) }
+}
+
+/// Closes a library that was opened.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_close(library: *const Library) {
+    // SAFETY: as the caller vouches.
+    unsafe { c::close(library::opened(), library) }
+}
+
+/// Whether and from where a spec would be served, as JSON.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_supports(
+    library: *const Library,
+    op: *const c_char,
+    values: *const c_char,
+    target: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::supports(Asked { library, op, values, target }, json, error) }
+}
+
+/// The whole decision about a spec, as JSON.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_explain(
+    library: *const Library,
+    op: *const c_char,
+    values: *const c_char,
+    target: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::explain(Asked { library, op, values, target }, json, error) }
+}
+
+/// Has specs ready, and says what was done as JSON.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_prepare(
+    library: *const Library,
+    op: *const c_char,
+    values: *const c_char,
+    target: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::prepare(Asked { library, op, values, target }, json, error) }
+}
+
+/// The kind of an error.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_error_kind(error: *const Failure) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::error_kind(error) }
+}
+
+/// The code of an error.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_error_code(error: *const Failure) -> *const c_char {
+    // SAFETY: as the caller vouches.
+    unsafe { c::error_code(error) }
+}
+
+/// The text of an error.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_error_message(error: *const Failure) -> *const c_char {
+    // SAFETY: as the caller vouches.
+    unsafe { c::error_message(error) }
+}
+
+/// Frees an error.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_error_free(error: *mut Failure) {
+    // SAFETY: as the caller vouches.
+    unsafe { c::error_free(error) }
+}
+
+/// Frees a text that a function gave.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_text_free(text: *mut c_char) {
+    // SAFETY: as the caller vouches.
+    unsafe { c::text_free(text) }
+}
+
+/// The symbol of an op in `parbake.h`.
+macro_rules! c_abi {
+    ($place:literal, $call:ident($($tensor:ident),*; $($scalar:ident),*)) => {
+        /// An op, as C calls it.
+        ///
+        /// # Safety
+        /// As `parbake.h` asks.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $call(
+            library: *const Library,
+            stream: *mut c_void,
+            target: *const c_char,
+            $($tensor: *const DLTensor,)*
+            $($scalar: f64,)*
+            error: *mut *mut Failure,
+        ) -> c_int {
+            // SAFETY: as the caller vouches.
+            unsafe { c::call($place, library, stream, target, [$($tensor),*], [$($scalar),*], error) }
+        }
+    };
 }
 
 /// The three symbols that TVM FFI looks up for a function.

@@ -28,6 +28,17 @@ pub(crate) fn default() -> Result<&'static Library, Error> {
     }
 }
 
+/// The library, if it is open already.
+pub(crate) fn opened() -> Option<&'static Library> {
+    LIBRARY.get()
+}
+
+/// A library besides it, with settings of its own.
+pub(crate) fn open_own(config: Config) -> Result<Library, Error> {
+    log(&config);
+    Library::open(config)
+}
+
 #[cold]
 fn open() -> Result<&'static Library, Error> {
     // Also the lock under which one thread opens while others wait.

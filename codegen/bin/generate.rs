@@ -1,13 +1,18 @@
-//! Writes or checks everything that is generated and committed: `--write`, `--check` or `--diff`.
+//! Writes or checks everything that is generated and committed: `--write`, `--check` or `--diff`. With `--read` it prints
+//! what bindgen makes of somebody else's headers, for the test that compares our structs with theirs.
 
-use parbake_codegen::{manifest, registry::Registry};
+use parbake_codegen::{bindings, manifest, registry::Registry};
 use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mode = std::env::args().nth(1).unwrap_or_default();
+    if mode == "--read" {
+        find_libclang();
+        return read(std::env::args().skip(2));
+    }
     if !["--write", "--check", "--diff"].contains(&mode.as_str()) {
-        eprintln!("usage: parbake-codegen --write | --check | --diff");
+        eprintln!("usage: parbake-codegen --write | --check | --diff | --read ITEMS HEADER FOLDER…");
         return ExitCode::from(2);
     }
     find_libclang();
@@ -18,6 +23,21 @@ fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// Prints the bindings of the items of a header that a pattern chooses.
+#[allow(clippy::print_stdout, reason = "it is the answer")]
+fn read(mut arguments: impl Iterator<Item = String>) -> ExitCode {
+    let (items, header) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    let folders: Vec<std::path::PathBuf> = arguments.map(Into::into).collect();
+    match bindings::of_header(&items, &header, &folders) {
+        Ok(text) => println!("{text}"),
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(1);
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 /// Points bindgen at the installed libclang, unless the caller points it elsewhere.

@@ -12,6 +12,8 @@ pub mod cubin;
 pub mod digest;
 pub mod dtype;
 pub mod fatbin;
+pub mod function;
+pub mod glob;
 pub mod identity;
 pub mod lock;
 pub mod metadata;
@@ -36,3 +38,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The contract between launchers and compiled kernels: parameter passing, entry naming, host entry signature.
 /// Raised whenever an image compiled before the change may no longer be launched by a launcher built after it.
 pub const LAUNCH_ABI: u32 = 1;
+
+/// The contract of `parbake.h`: raised whenever a program compiled with an earlier header can no longer use the library.
+/// New functions do not raise it, except that those of ops follow `op.toml`.
+pub const C_ABI: u32 = 1;

@@ -65,6 +65,26 @@ pub struct Peer {
     /// Scalars that are fixed for this peer: `weight_bias = 1.0`.
     #[serde(default)]
     pub fixed: BTreeMap<String, f64>,
+    /// Its arguments, in its order: they become those of the Python function of the same name. Empty: there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<Argument>,
+    /// The argument that it returns, an output that is allocated if it is not given. Absent: it returns nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returns: Option<String>,
+}
+
+/// An argument of a peer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Argument {
+    /// What the peer calls it.
+    pub name: String,
+    /// The tensor or scalar that it is, if that has another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is: Option<String>,
+    /// Why it is accepted and has no effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignored: Option<String>,
 }
 
 /// A specialisation parameter.

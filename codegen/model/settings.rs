@@ -2,6 +2,14 @@
 //!
 //! The environment is read once at start into a [`Config`]; functions take `&Config`, and tests build one from pairs.
 
+mod log;
+mod nearest;
+mod policy;
+
+pub use log::{LogDestination, LogLevel};
+pub use nearest::{edit_distance, nearest};
+pub use policy::{SignaturePolicy, VersionBypass};
+
 use crate::identity::Profile;
 use crate::target::Target;
 use std::collections::BTreeMap;
@@ -61,6 +69,24 @@ pub const SETTINGS: &[Setting] = &[
         "300",
         "How long a compiler process may run before it and all that it started are killed; NVRTC runs inside this process and is not limited",
     ),
+    setting(
+        "PARBAKE_DUMPS",
+        "path",
+        "<workspace>/dumps",
+        "Where the API log leaves whole calls at level 10, for `parbake replay`",
+    ),
+    setting(
+        "PARBAKE_DUMP_BYTES",
+        "bytes, as in `8G`",
+        "10G",
+        "The most that dumps take together, whoever wrote them; a call that would not fit is not dumped",
+    ),
+    setting(
+        "PARBAKE_DUMP_COUNT",
+        "number",
+        "1000",
+        "The most dumps that are kept, whoever wrote them; a call beyond them is not dumped",
+    ),
     setting("PARBAKE_GEN", "path", "<workspace>/gen", "Where generated sources are left for a person to read"),
     setting("PARBAKE_JIT", "boolean", "on", "`off` makes an uncovered kernel an error that names the gap"),
     setting(
@@ -78,6 +104,12 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting("PARBAKE_KERNELS", "path", "sources inside the library", "Folder of kernel sources to use instead"),
     setting(
+        "PARBAKE_LIBRARY",
+        "path",
+        "beside the Python package",
+        "The shared library that the Python package loads, instead of its own: of the same version",
+    ),
+    setting(
         "PARBAKE_LOADER_LOG",
         "error|warn|info|debug|trace|off",
         "warn",
@@ -88,6 +120,31 @@ pub const SETTINGS: &[Setting] = &[
         "seconds",
         "PARBAKE_COMPILE_TIMEOUT + 30",
         "How long to wait for another process that compiles the same kernel before compiling it here too",
+    ),
+    setting(
+        "PARBAKE_LOG",
+        "0|1|3|5|10",
+        "0",
+        "The API log: 1 names each call, 3 adds arguments and the kernel before it is launched, 5 statistics of the \
+         values, 10 a dump of the whole call",
+    ),
+    setting(
+        "PARBAKE_LOG_DEST",
+        "stderr|stdout|path",
+        "stderr",
+        "Where the API log is written; `%p` in a path is the process id",
+    ),
+    setting(
+        "PARBAKE_LOG_EXCLUDE",
+        "globs, `,` between",
+        "none",
+        "Ops, as `family/op` or `op`, that the API log leaves out although PARBAKE_LOG_INCLUDE names them",
+    ),
+    setting(
+        "PARBAKE_LOG_INCLUDE",
+        "globs, `,` between",
+        "all",
+        "Ops, as `family/op` or `op`, that the API log is about",
     ),
     setting(
         "PARBAKE_MEMORY",
@@ -193,64 +250,6 @@ impl BadSetting {
     }
 }
 
-/// What a bundle is that has no valid signature by one of the public keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SignaturePolicy {
-    /// Refused.
-    Required,
-    /// Used, with a warning.
-    Warn,
-    /// Used: signatures are not looked at.
-    Off,
-}
-
-impl SignaturePolicy {
-    /// The word in the setting.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Required => "required",
-            Self::Warn => "warn",
-            Self::Off => "off",
-        }
-    }
-}
-
-/// The one pair of versions between which version and sources of a bundle need not agree with the library.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VersionBypass {
-    /// The version that the bundle was made for.
-    pub bundle: String,
-    /// The version of this library.
-    pub library: String,
-}
-
-impl std::fmt::Display for VersionBypass {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.bundle, self.library)
-    }
-}
-
-impl VersionBypass {
-    /// Reads a pair whose second half is the version of this library; an error says what was expected.
-    fn parse(text: &str) -> Result<Self, String> {
-        let version = |v: &str| {
-            let good = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-            v.starts_with(|c: char| c.is_ascii_digit()) && v.chars().all(good)
-        };
-        let pair = text.split_once(':').filter(|(bundle, library)| version(bundle) && version(library));
-        match pair {
-            Some((bundle, library)) if library == crate::VERSION => {
-                Ok(Self { bundle: bundle.to_owned(), library: library.to_owned() })
-            }
-            Some((bundle, _)) => {
-                Err(format!("`{bundle}:{0}`: this library is {0}, and the bypass names another", crate::VERSION))
-            }
-            None => Err(format!("`<bundle version>:<library version>`, as in `0.0.7:{}`", crate::VERSION)),
-        }
-    }
-}
-
 /// The settings of this process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -264,6 +263,12 @@ pub struct Config {
     pub cache: bool,
     /// How long a compiler process may run.
     pub compile_timeout: Duration,
+    /// Where dumps of calls go, if not below the workspace.
+    pub dumps: Option<PathBuf>,
+    /// The most bytes that dumps take together.
+    pub dump_bytes: u64,
+    /// The most dumps there are.
+    pub dump_count: u64,
     /// Where generated sources go, if not below the workspace.
     pub generated: Option<PathBuf>,
     /// Whether an uncovered kernel may be compiled.
@@ -274,12 +279,22 @@ pub struct Config {
     pub keep: bool,
     /// Folder of kernel sources.
     pub kernels: Option<PathBuf>,
+    /// The shared library that the Python package loads.
+    pub library: Option<PathBuf>,
     /// Folders whose `*.pbk`, and those of the folders in them, are the installed bundles, in look-up order.
     pub installed: Vec<PathBuf>,
     /// Filter of the loader's log.
     pub loader_log: String,
     /// How long to wait for another process that compiles the same.
     pub lock_timeout: Duration,
+    /// The level of the API log, if it is set.
+    pub log: Option<LogLevel>,
+    /// Where the API log is written.
+    pub log_dest: LogDestination,
+    /// Globs of ops that the API log leaves out.
+    pub log_exclude: Option<String>,
+    /// Globs of ops that the API log is about; all if there are none.
+    pub log_include: Option<String>,
     /// Bytes that compilers may take together, if that is not to be found out.
     pub memory: Option<u64>,
     /// Prefix of nvcc's command.
@@ -378,6 +393,16 @@ impl Config {
         (config, bad)
     }
 
+    /// What a program sets for itself: the environment's own settings do not hold, only the folders of its user and what
+    /// finds compilers are taken from it. Later pairs win.
+    ///
+    /// # Errors
+    /// As [`Config::from_pairs`].
+    pub fn from_settings<I: IntoIterator<Item = (String, String)>>(settings: I) -> Result<Self, BadSetting> {
+        let rest = std::env::vars_os().filter_map(|(n, v)| Some((n.into_string().ok()?, v.into_string().ok()?)));
+        Self::from_pairs(rest.filter(|(name, _)| !name.starts_with("PARBAKE_")).chain(settings))
+    }
+
     /// Reads variables given as pairs; empty values count as not set.
     ///
     /// # Errors
@@ -394,14 +419,22 @@ impl Config {
             bundles: Vec::new(),
             cache: true,
             compile_timeout: Duration::from_secs(300),
+            dumps: None,
+            dump_bytes: 10 << 30,
+            dump_count: 1000,
             generated: None,
             jit: true,
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             keep: false,
             kernels: None,
+            library: None,
             installed: installed(&vars),
             loader_log: "warn".to_owned(),
             lock_timeout: Duration::ZERO,
+            log: None,
+            log_dest: LogDestination::Stderr,
+            log_exclude: None,
+            log_include: None,
             memory: None,
             nvcc_launcher: None,
             offline: false,
@@ -457,6 +490,10 @@ impl Config {
             let number = text.parse().ok().filter(|s| (1..=86_400).contains(s));
             number.map(Duration::from_secs).ok_or_else(|| bad("a number of seconds from 1 to 86400"))
         };
+        let size = || {
+            let expected = "a number of bytes above 0, with `K`, `M`, `G` or `T` for powers of 1024";
+            bytes(text).ok_or_else(|| bad(expected))
+        };
         let targets = || Target::parse_list(text).map_err(|e| bad(&format!("a list of architectures ({e})")));
         match setting.name {
             "PARBAKE_AOT_ARCHS" => self.aot_archs = Some(targets()?),
@@ -464,6 +501,12 @@ impl Config {
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
             "PARBAKE_CACHE" => self.cache = flag()?,
             "PARBAKE_COMPILE_TIMEOUT" => self.compile_timeout = seconds()?,
+            "PARBAKE_DUMPS" => self.dumps = Some(path(text)?),
+            "PARBAKE_DUMP_BYTES" => self.dump_bytes = size()?,
+            "PARBAKE_DUMP_COUNT" => {
+                let count = text.parse().ok().filter(|n| (1..=1_000_000).contains(n));
+                self.dump_count = count.ok_or_else(|| bad("a number from 1 to 1000000"))?;
+            }
             "PARBAKE_GEN" => self.generated = Some(path(text)?),
             "PARBAKE_JIT" => self.jit = flag()?,
             "PARBAKE_JOBS" => {
@@ -475,16 +518,20 @@ impl Config {
             }
             "PARBAKE_KEEP" => self.keep = flag()?,
             "PARBAKE_KERNELS" => self.kernels = Some(path(text)?),
+            "PARBAKE_LIBRARY" => self.library = Some(path(text)?),
             "PARBAKE_LOADER_LOG" => {
                 let levels = ["error", "warn", "info", "debug", "trace", "off"];
                 self.loader_log =
                     levels.iter().find(|l| **l == text).ok_or_else(|| bad(&levels.join(", ")))?.to_string();
             }
             "PARBAKE_LOCK_TIMEOUT" => self.lock_timeout = seconds()?,
-            "PARBAKE_MEMORY" => {
-                let expected = "a number of bytes above 0, with `K`, `M`, `G` or `T` for powers of 1024";
-                self.memory = Some(bytes(text).ok_or_else(|| bad(expected))?);
+            "PARBAKE_LOG" => self.log = Some(LogLevel::parse(text).ok_or_else(|| bad(LogLevel::EXPECTED))?),
+            "PARBAKE_LOG_DEST" => {
+                self.log_dest = LogDestination::parse(text).ok_or_else(|| bad(LogDestination::EXPECTED))?;
             }
+            "PARBAKE_LOG_EXCLUDE" => self.log_exclude = Some(text.to_owned()),
+            "PARBAKE_LOG_INCLUDE" => self.log_include = Some(text.to_owned()),
+            "PARBAKE_MEMORY" => self.memory = Some(size()?),
             "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
             "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),
             "PARBAKE_OFFLINE" => self.offline = flag()?,
@@ -536,6 +583,7 @@ impl Config {
             return (text.clone(), "environment");
         }
         let value = match setting.name {
+            "PARBAKE_DUMPS" => self.workspace.join("dumps").display().to_string(),
             "PARBAKE_GEN" => self.workspace.join("gen").display().to_string(),
             "PARBAKE_JOBS" => self.jobs.to_string(),
             "PARBAKE_LOCK_TIMEOUT" => self.lock_timeout.as_secs().to_string(),
@@ -593,33 +641,6 @@ fn private_temp() -> PathBuf {
     std::env::temp_dir().join(format!("parbake-{uid}"))
 }
 
-/// Number of edits between two texts: a character more, less or another, or two neighbours swapped.
-#[must_use]
-pub fn edit_distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 0..a.len() {
-        let mut row = vec![i + 1];
-        for j in 0..b.len() {
-            let mut least = (last[j] + usize::from(a[i] != b[j])).min(row[j] + 1).min(last[j + 1] + 1);
-            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
-                least = least.min(before[j - 1] + 1);
-            }
-            row.push(least);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
-}
-
-/// The nearest of some names, if one is near enough to be a slip of the keyboard.
-#[must_use]
-pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let best = names.into_iter().min_by_key(|n| edit_distance(given, n))?;
-    (edit_distance(given, best) <= (given.len().max(best.len()) / 2).max(1)).then_some(best)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -639,6 +660,7 @@ mod tests {
                 "number" | "seconds" => "3",
                 "required|warn|off" => "off",
                 "bundle version:library version" => concat!("9.9.9:", env!("CARGO_PKG_VERSION")),
+                "0|1|3|5|10" => "5",
                 k if k.starts_with("bytes") => "3G",
                 k if k.starts_with("error|") => "info",
                 k if k.starts_with("release|") => "lineinfo",
@@ -657,6 +679,16 @@ mod tests {
         assert!(config(&[("PARBAKE_WORKSPACE", "~/x")]).is_err());
         assert!(config(&[("PARBAKE_ARCHS", "99")]).is_err());
         assert!(config(&[("PARBAKE_JOBS", "0")]).is_err());
+        for (name, value) in [
+            ("PARBAKE_LOG", "2"),
+            ("PARBAKE_LOG", "debug"),
+            ("PARBAKE_LOG_DEST", "calls.log"),
+            ("PARBAKE_LOG_DEST", "/var/log/%d"),
+            ("PARBAKE_DUMP_COUNT", "0"),
+            ("PARBAKE_DUMP_BYTES", "0"),
+        ] {
+            assert_eq!(config(&[(name, value)]).unwrap_err().name, name, "{value}");
+        }
     }
 
     #[test]
@@ -751,8 +783,8 @@ mod tests {
 
     #[test]
     fn an_unknown_variable_that_is_near_to_nothing_has_no_nearest_name() {
-        let config = config(&[("PARBAKE_LOG", "1")]).unwrap();
-        assert_eq!(config.warnings, ["unknown setting PARBAKE_LOG; `parbake config` lists those there are"]);
+        let config = config(&[("PARBAKE_QQQQQQQQ", "1")]).unwrap();
+        assert_eq!(config.warnings, ["unknown setting PARBAKE_QQQQQQQQ; `parbake config` lists those there are"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `parbake bench`: measures this machine. Every figure comes from a run that checked its result.
 
+mod call;
 mod lifecycle;
 mod open;
 
@@ -49,6 +50,14 @@ enum What {
         #[arg(long, value_name = "FILE")]
         bundle: Option<std::path::PathBuf>,
     },
+    /// What a call costs its caller before the kernel runs: checks, the launch, each door
+    ///
+    /// On the first GPU, else on the host target, where the kernel itself is part of a call.
+    Call {
+        /// Repetitions of 200 calls
+        #[arg(long, default_value_t = 31)]
+        n: usize,
+    },
     /// A kernel that exists already: opening the library, keys, a hit in the store and in the registry
     ///
     /// Runs in a temporary workspace, on the host target and on the first GPU if there is one.
@@ -95,6 +104,7 @@ struct Rows {
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let rows = match args.what {
         What::Bake { n, no_nvcc, bundle } => bake(n.max(3), no_nvcc, bundle, &config, out)?,
+        What::Call { n } => call::run(n.max(3), &config)?,
         What::Lifecycle { n } => lifecycle::run(n.max(3), &config)?,
         What::Open { n, hold: Some(bundle), .. } => {
             let grown = open::hold(&bundle, n)?;
@@ -103,7 +113,12 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
         }
         What::Open { images, n, hold: None } => open::run(images as usize, n)?,
     };
-    let machine = format!("{} processors, {}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
+    let log = match parbake::log::BUILT_IN {
+        true => format!("API log at level {}", parbake::log::level()),
+        false => "built without the API log".to_owned(),
+    };
+    let machine =
+        format!("{} processors, {}, {log}", std::thread::available_parallelism().map_or(1, usize::from), gpu());
     let rows = Rows { machine, rows };
     out.show(&rows, || text(&rows));
     Ok(())

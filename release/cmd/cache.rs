@@ -7,7 +7,7 @@ use parbake::cache::{Cache, Entry, Limits, Listing, Pruned, Reason, Removed, SET
 use parbake::store::StoreError;
 use parbake::workspace::Workspace;
 use parbake::{Collected, Library};
-use parbake_codegen::registry::glob;
+use parbake_model::glob::glob;
 use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};

@@ -3,7 +3,7 @@
 use crate::output::{Failure, Output};
 use crate::text::{self, Table};
 use parbake::{Error, Library, OpId};
-use parbake_codegen::registry::glob;
+use parbake_model::glob::glob;
 use parbake_model::op::{Exclude, Op, Role, Tensor};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::{Config, nearest};

@@ -4,12 +4,10 @@ use super::{build, lock};
 use crate::output::{Failure, Output};
 use crate::select;
 use crate::text::Table;
-use parbake::{Error, Library, Readied, Site, Wanted};
+use parbake::{Library, Preparation, Site};
+use parbake_model::Target;
 use parbake_model::settings::Config;
-use parbake_model::{Target, space};
-use serde::Serialize;
 use std::path::PathBuf;
-use std::time::Instant;
 
 /// Compiles what a job needs and no bundle covers, in parallel, into the store; or names every gap at once.
 ///
@@ -38,15 +36,7 @@ pub(crate) struct Args {
     jobs: Option<u16>,
 }
 
-#[derive(Serialize)]
-struct Summary {
-    ready: Vec<Readied>,
-    compiled: usize,
-    seconds: f64,
-}
-
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let start = Instant::now();
     let lock = args.lock.as_deref().map(lock::read).transpose()?;
     let listed = lock.as_ref().map(|lock| lock.targets.clone()).unwrap_or_default();
     let targets = match &args.target {
@@ -63,45 +53,15 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let sites: Vec<Site> = targets.into_iter().map(Site::Target).collect();
     let wanted = match (&lock, &args.op) {
         (Some(lock), _) => library.locked(lock, &sites)?,
-        (None, Some(op)) => named(&library, op, &args.values, &sites)?,
+        (None, Some(op)) => library.tactics(library.op(op)?, &select::pairs(&args.values)?, &sites)?,
         (None, None) => unreachable!("bug: clap asks for one of the two"),
     };
-    let ready = library.prepare(&wanted)?;
-    let compiled = ready.iter().filter(|r| r.compile_ms.is_some()).count();
-    let summary = Summary { ready, compiled, seconds: start.elapsed().as_secs_f64() };
+    let summary = library.make_ready(&wanted)?;
     out.show(&summary, || text(&summary));
     Ok(())
 }
 
-/// Every legal tactic of an op with these values, at every site.
-fn named(library: &Library, op: &str, values: &[String], sites: &[Site]) -> Result<Vec<Wanted>, Failure> {
-    let op = library.op(op)?;
-    let def = library.definition(op);
-    let given = select::pairs(values)?;
-    // One spec with these values must exist: that judges names and values.
-    let example = library.spec(op, &given, Target::Host)?;
-    let fits = |name: &str, value: &str| given.iter().all(|(n, v)| n != name || v == value);
-    let mut wanted = Vec::new();
-    for &site in sites {
-        let target = match site {
-            Site::Target(target) => target,
-            Site::Place(_) => unreachable!("bug: the command line prepares for targets"),
-        };
-        for (spec, legal) in space::specs(def) {
-            let chosen = spec.axes == example.axes && spec.tactic.iter().all(|(n, v)| fits(n, &v.to_string()));
-            if chosen && legal.is_ok() && space::check(def, &spec, Some(target)).is_ok() {
-                wanted.push(Wanted { op, spec, site });
-            }
-        }
-        if !wanted.iter().any(|w| w.site == site) {
-            let reason = space::check(def, &example, Some(target)).err().map_or("no tactic is legal".into(), |u| u.0);
-            return Err(Error::Unsupported { spec: example.to_string(), target: target.to_string(), reason }.into());
-        }
-    }
-    Ok(wanted)
-}
-
-fn text(summary: &Summary) -> String {
+fn text(summary: &Preparation) -> String {
     let mut table = Table::plain();
     for ready in &summary.ready {
         let cost = ready.compile_ms.map_or("-".to_owned(), |ms| format!("{ms:.0} ms"));

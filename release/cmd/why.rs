@@ -5,13 +5,10 @@ use crate::output::{Failure, Output};
 use crate::select::{Select, Selected};
 use crate::text::Table;
 use parbake::decision::{Decision, Origin, Step};
-use parbake::{Error, Goal, Library};
-use parbake_codegen::artifact;
+use parbake::{Explanation, Identities};
 use parbake_model::identity::Spec;
-use parbake_model::op::Op;
 use parbake_model::settings::Config;
 use parbake_model::{Key, Target};
-use serde::Serialize;
 
 /// Explains from where a spec would be served and why not from elsewhere, with its identities field by field.
 ///
@@ -22,63 +19,11 @@ pub(crate) struct Args {
     select: Select,
 }
 
-/// The three identities. The third needs a toolchain.
-#[derive(Serialize)]
-struct Identities {
-    spec_id: Key,
-    source_key: Key,
-    build_key: Option<Key>,
-    /// Why there is no build key.
-    no_build_key: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Explanation {
-    op: String,
-    spec: String,
-    uri: String,
-    /// None if the spec does not exist for the target.
-    decision: Option<Decision>,
-    /// Why it does not exist.
-    unsupported: Option<String>,
-    /// The commands that close a gap.
-    help: Option<String>,
-    identities: Identities,
-}
-
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let Selected { library, op, spec, goal } = args.select.open(config)?;
-    let def = library.definition(op);
-    let source_key = spec.source_key(def, library.sources_digest(op)?);
-    let (decision, unsupported) = match library.explain(op, &spec, goal) {
-        Ok(decision) => (Some(decision), None),
-        Err(e @ Error::Unsupported { .. }) => (None, Some(e.to_string())),
-        Err(error) => return Err(error.into()),
-    };
-    let (build_key, no_build_key) = match build_key(&library, def, &source_key, goal) {
-        Ok(key) => (Some(key), None),
-        Err(why) => (None, Some(why)),
-    };
-    let explanation = Explanation {
-        op: def.path(),
-        spec: spec.to_string(),
-        uri: spec.uri.clone(),
-        help: decision.as_ref().filter(|d| d.from.is_none()).map(Decision::remedy),
-        decision,
-        unsupported,
-        identities: Identities { spec_id: spec.id_key(def), source_key, build_key, no_build_key },
-    };
+    let explanation = library.why(op, &spec, goal)?;
     out.show(&explanation, || describe(&explanation, &spec));
     Ok(())
-}
-
-fn build_key(library: &Library, op: &Op, source_key: &Key, goal: Goal) -> Result<Key, String> {
-    if !library.config().jit {
-        return Err("not asked for: with JIT off any build of these sources that fits is taken".to_owned());
-    }
-    let toolchain = library.toolchain_for(goal).map_err(|report| report.what)?;
-    let profile = library.config().profile;
-    Ok(artifact::build_key(&*toolchain, op, source_key.digest, goal.target(), profile))
 }
 
 fn describe(explanation: &Explanation, spec: &Spec) -> String {

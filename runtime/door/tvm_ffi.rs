@@ -6,7 +6,7 @@
 //! default may be left out from the end, or be None.
 
 use super::dlpack::{CUDA, DLDataType, DLDevice, DLTensor};
-use super::{Kind, MAX_SCALARS, MAX_TENSORS, Target, Wrong, message};
+use super::{Kind, MAX_SCALARS, MAX_TENSORS, Target, Wrong, message, panicked};
 use crate::code::Stream;
 use crate::error::Error;
 use crate::library::Library;
@@ -131,13 +131,6 @@ fn stream(ordinal: i32) -> Stream {
     }
 }
 
-/// What a panic said.
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text =
-        panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("[bug] parbake panicked: {}. Nothing more is known; please report it", text.unwrap_or_default())
-}
-
 /// Calls an op of the library that `library` gives. The result is None; −1 says that an error was handed to the host.
 ///
 /// # Safety
@@ -172,7 +165,7 @@ pub unsafe fn call(
             -1
         }
         Err(panic) => {
-            set_error(c"RuntimeError", words(&*panic));
+            set_error(c"RuntimeError", format!("[bug] {}", panicked(&*panic)));
             -1
         }
     }

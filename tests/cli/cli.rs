@@ -10,6 +10,7 @@ mod help;
 mod isolation;
 mod machine;
 mod prepare;
+mod replay;
 mod signatures;
 mod wheel;
 mod workspace;

@@ -181,8 +181,8 @@ fn bad_settings_are_reported_together_and_do_not_hide_their_explanation() {
 
 #[test]
 fn an_unknown_setting_names_only_a_setting_that_is_near() {
-    let ran = Machine::new().set("PARBAKE_LOG", "debug").say("ops").ok();
-    assert!(ran.stderr.contains("unknown setting PARBAKE_LOG; `parbake config`"), "{ran:?}");
+    let ran = Machine::new().set("PARBAKE_QQQQQQQQ", "debug").say("ops").ok();
+    assert!(ran.stderr.contains("unknown setting PARBAKE_QQQQQQQQ; `parbake config`"), "{ran:?}");
 }
 
 #[test]

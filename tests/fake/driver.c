@@ -418,6 +418,44 @@ API int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
     return SUCCESS;
 }
 
+API int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+    CHECK(-1);
+    int result = current ? SUCCESS : INVALID_CONTEXT;
+    if (!result) memcpy(to, (void *)(uintptr_t)from, bytes);
+    say(__func__, result, "bytes=%zu stream=%p", bytes, stream);
+    return result;
+}
+
+typedef struct {
+    size_t from_x, from_y;
+    int from_kind;
+    const void *from_host;
+    uint64_t from_device;
+    void *from_array;
+    size_t from_pitch, to_x, to_y;
+    int to_kind;
+    void *to_host;
+    uint64_t to_device;
+    void *to_array;
+    size_t to_pitch, width, height;
+} Copy2D;
+
+API int cuMemcpy2DAsync_v2(const Copy2D *c, void *stream) {
+    CHECK(-1);
+    int result = !current ? INVALID_CONTEXT : c->from_pitch < c->width || c->to_pitch < c->width ? INVALID_VALUE : SUCCESS;
+    for (size_t row = 0; !result && row < c->height; row++)
+        memcpy((char *)c->to_host + row * c->to_pitch, (char *)(uintptr_t)c->from_device + row * c->from_pitch, c->width);
+    say(__func__, result, "width=%zu height=%zu pitch=%zu stream=%p", c->width, c->height, c->from_pitch, stream);
+    return result;
+}
+
+API int cuStreamSynchronize(void *stream) {
+    CHECK(-1);
+    int result = current ? SUCCESS : INVALID_CONTEXT;
+    say(__func__, result, "stream=%p", stream);
+    return result;
+}
+
 static int handle_of_context(const char *function, void **out) {
     int result = ready(function, -1);
     if (!result && !current) result = INVALID_CONTEXT;

@@ -4,9 +4,9 @@
 use parbake_codegen::definition::{self, BadDefinition};
 use parbake_codegen::layout;
 use parbake_codegen::manifest::OpManifest;
-use parbake_codegen::registry;
 use parbake_codegen::toolchain::CompileManifest;
 use parbake_model::bundle::{Bundle, BundleWriter, Details, Item, Summary};
+use parbake_model::glob::glob;
 use parbake_model::identity::{Profile, build_key};
 use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
@@ -24,6 +24,7 @@ pub const ENTRIES: &[Entry] = &[
     ("bundle", bundle),
     ("cubin", cubin),
     ("definition", definition),
+    ("dump", dump),
     ("fatbin", fatbin),
     ("includes", includes),
     ("manifest", manifest),
@@ -238,6 +239,16 @@ pub fn includes(data: &[u8]) {
     }
 }
 
+/// Reads what a dump says of a call. What is taken is written and taken again as the same.
+pub fn dump(data: &[u8]) {
+    let Ok(record) = parbake::log::parse(data) else { return };
+    for memory in record.tensors.iter().map(|t| t.memory) {
+        assert!(memory < record.memories.len());
+    }
+    let again = serde_json::to_vec(&record).expect("a record is plain data");
+    assert_eq!(parbake::log::parse(&again), Ok(record));
+}
+
 /// Matches a pattern, on the first line, against an op whose family and name follow.
 pub fn patterns(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -249,7 +260,7 @@ pub fn patterns(data: &[u8]) {
     // Reading it takes longer than everything else here.
     static READ: LazyLock<Op> = LazyLock::new(|| serde_json::from_str(OP).expect("an op"));
     let op = Op { family: family.to_owned(), name: name.to_owned(), ..READ.clone() };
-    assert!(registry::glob("*", &op) && registry::glob("*/*", &op));
-    assert!(name.contains(['*', '?', ',']) || registry::glob(name, &op));
-    let _ = registry::glob(pattern, &op);
+    assert!(glob("*", &op) && glob("*/*", &op));
+    assert!(name.contains(['*', '?', ',']) || glob(name, &op));
+    let _ = glob(pattern, &op);
 }

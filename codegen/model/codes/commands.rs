@@ -252,4 +252,22 @@ pub(super) const COMMANDS: &[Code] = &[
         "The system gave no random numbers, or the key could not be encrypted.",
         "See the cause.",
     ),
+    row(
+        "PB-3190",
+        "A replay gives another result",
+        "The same call does not give the recorded values, or none that the reference allows.",
+        "See what differs from the recorded call: kernel, target, toolkit, driver, settings.",
+    ),
+    row(
+        "PB-3191",
+        "A replayed call fails",
+        "The kernel was launched with the recorded arguments and failed.",
+        "The failure is in the message; if the recorded call failed too, it is reproduced.",
+    ),
+    row(
+        "PB-3192",
+        "A number of runs is out of range",
+        "A call is replayed once at least.",
+        "Give a number from 1 to 1000000.",
+    ),
 ];

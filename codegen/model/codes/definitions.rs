@@ -130,4 +130,10 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "The op's definition, parameters, launcher or reference in the kernel folder are not those that this program was built with. A launcher never fills the struct of another kernel, so the op can be baked, and not called.",
         "Build the program again; in a checkout run the generator first: cargo run -p parbake-codegen --features bindings -- --write, then cargo build.",
     ),
+    row(
+        "PB-1121",
+        "Two Python functions have the same name",
+        "Each op is a function of the package `parbake`, and so is each function of another library whose arguments an op's `[[peers]]` list. These names, those of families and what the package itself offers are all attributes of one module.",
+        "Rename the op or its family, or leave out the peer's `arguments`: then it is named, and no function is made of it.",
+    ),
 ];

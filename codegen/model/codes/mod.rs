@@ -49,7 +49,7 @@ pub const AREAS: &[Area] = &[
     Area { prefix: "PB-15", about: "Toolchains", codes: toolchains::TOOLCHAINS },
     Area { prefix: "PB-16", about: "The store and the workspace", codes: runtime::STORE },
     Area { prefix: "PB-20", about: "Calls and coverage", codes: runtime::CALLS },
-    Area { prefix: "PB-21", about: "The driver", codes: runtime::DRIVER },
+    Area { prefix: "PB-21", about: "The driver, and dumps of calls", codes: runtime::DRIVER },
     Area { prefix: "PB-30", about: "Commands of a checkout", codes: commands::CHECKOUT },
     Area { prefix: "PB-31", about: "The command line", codes: commands::COMMANDS },
 ];

@@ -207,4 +207,46 @@ pub(super) const DRIVER: &[Code] = &[
         "The dynamic loader refused the shared object.",
         "See whether the system allows code in memory (memfd), and whether a compiler of another machine made it.",
     ),
+    row(
+        "PB-2130",
+        "A dump cannot be read",
+        "A file of it is not there, or the file system refused.",
+        "Name the folder that holds `call.json`; it belongs to whoever made the call.",
+    ),
+    row(
+        "PB-2131",
+        "A dump is not whole, or not one",
+        "A file of it is not what this library writes: cut, changed, or of another format. Nothing of it was used.",
+        "Copy the folder again, or make the dump again with PARBAKE_LOG=10.",
+    ),
+    row(
+        "PB-2132",
+        "A dump holds no values",
+        "The call was made while its stream was being captured, when nothing can be read.",
+        "Make the call without a CUDA graph and with PARBAKE_LOG=10.",
+    ),
+    row(
+        "PB-2133",
+        "A dump is of another signature",
+        "The op has other tensors or scalars now than when the call was made.",
+        "Replay it with the library that made it; `call.json` names the version.",
+    ),
+    row(
+        "PB-2134",
+        "A dump does not fit into memory",
+        "Its tensors, with the gaps between their rows, and the float64 reference are larger than what is free.",
+        "Replay it on a machine with more memory.",
+    ),
+    row(
+        "PB-2150",
+        "An argument of a C function cannot be used",
+        "A function of parbake.h was given a null pointer where one is not allowed, or a text that it cannot read. Nothing was done.",
+        "Pass what the error expects; the comments in parbake.h say what each function takes.",
+    ),
+    row(
+        "PB-2151",
+        "Parbake panicked",
+        "A rule of its own does not hold. The panic was caught where C called in; the process goes on.",
+        "Please report it, with the whole text and `parbake doctor --json`.",
+    ),
 ];

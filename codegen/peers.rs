@@ -1,0 +1,173 @@
+//! Checks what `op.toml` says of the functions of other libraries that an op answers to: they become Python functions
+//! with the same arguments.
+
+use parbake_model::function::{TARGET, is_identifier};
+use parbake_model::op::{Op, Peer, Role};
+use std::collections::BTreeSet;
+
+pub(crate) fn check(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
+    let mut names = BTreeSet::new();
+    for (i, peer) in op.peers.iter().enumerate() {
+        let i = i.to_string();
+        if !names.insert(&peer.name) || peer.name.trim().is_empty() {
+            wrong(&["peers", &i, "name"], format!("`{}` is listed twice, or is no name", peer.name));
+        }
+        for (name, value) in &peer.fixed {
+            if op.scalars.iter().all(|s| &s.name != name) {
+                wrong(&["peers", &i], format!("there is no scalar `{name}`"));
+            } else if !value.is_finite() {
+                wrong(&["peers", &i], format!("`{name}` is fixed to {value}"));
+            }
+        }
+        if !peer.arguments.is_empty() {
+            check_arguments(op, peer, &i, wrong);
+        } else if peer.returns.is_some() {
+            wrong(&["peers", &i, "returns"], "`returns` names one of the `arguments`, and there are none".into());
+        }
+    }
+    if op.peers.iter().all(|p| p.arguments.is_empty() || p.function() != op.name) {
+        let tensors = op.tensors.iter().enumerate().map(|(i, t)| ("tensor", i, &t.name));
+        for (kind, i, name) in tensors.chain(op.scalars.iter().enumerate().map(|(i, s)| ("scalar", i, &s.name))) {
+            if !is_identifier(name) || name == TARGET {
+                wrong(&[kind, &i.to_string(), "name"], format!("`{name}` cannot be an argument in Python"));
+            }
+        }
+    }
+    if !is_identifier(&op.name) {
+        wrong(&["name"], format!("`{}` cannot be a function in Python", op.name));
+    }
+}
+
+fn check_arguments(op: &Op, peer: &Peer, i: &str, wrong: &mut dyn FnMut(&[&str], String)) {
+    if !is_identifier(peer.function()) {
+        wrong(&["peers", i, "name"], format!("`{}` cannot be a function in Python", peer.function()));
+    }
+    let (mut names, mut meant) = (BTreeSet::new(), BTreeSet::new());
+    let mut optional = None;
+    for (j, argument) in peer.arguments.iter().enumerate() {
+        let j = j.to_string();
+        let at = ["peers", i, "arguments", &j];
+        let name = &argument.name;
+        if !is_identifier(name) || name == TARGET {
+            wrong(&at, format!("`{name}` cannot be an argument in Python"));
+        } else if !names.insert(name) {
+            wrong(&at, format!("`{name}` is listed twice"));
+        }
+        if let Some(why) = &argument.ignored {
+            if argument.is.is_some() || why.trim().is_empty() {
+                wrong(&at, format!("`{name}` is ignored: then it is nothing of the op, and `ignored` says why"));
+            }
+            optional = Some(name);
+            continue;
+        }
+        let declared = argument.is.as_ref().unwrap_or(name);
+        let tensor = op.tensors.iter().find(|t| &t.name == declared);
+        let scalar = op.scalars.iter().find(|s| &s.name == declared);
+        if tensor.is_none() && scalar.is_none() {
+            wrong(&at, format!("there is no tensor or scalar `{declared}`"));
+        } else if !meant.insert(declared) {
+            wrong(&at, format!("`{declared}` is given twice"));
+        } else if peer.fixed.contains_key(declared) {
+            wrong(&at, format!("`{declared}` is fixed for this peer"));
+        }
+        let returned = tensor.is_some() && peer.returns.as_ref() == Some(name);
+        if returned || scalar.is_some_and(|s| s.default.is_some()) {
+            optional = Some(name);
+        } else if let Some(before) = optional {
+            wrong(&at, format!("`{name}` has no default, and follows `{before}`, which has one"));
+        }
+    }
+    let at = ["peers", i, "arguments"];
+    for tensor in op.tensors.iter().filter(|t| !meant.contains(&t.name)) {
+        wrong(&at, format!("no argument is the tensor `{}`", tensor.name));
+    }
+    for scalar in op.scalars.iter().filter(|s| !meant.contains(&s.name) && !peer.fixed.contains_key(&s.name)) {
+        if scalar.default.is_none() {
+            let name = &scalar.name;
+            wrong(&at, format!("the scalar `{name}` is neither an argument nor fixed, and has no default"));
+        }
+    }
+    let Some(returns) = &peer.returns else { return };
+    let argument = peer.arguments.iter().find(|a| &a.name == returns);
+    let declared = argument.map(|a| a.is.as_ref().unwrap_or(&a.name));
+    match op.tensors.iter().find(|t| Some(&t.name) == declared && t.role == Role::Out) {
+        None => wrong(&["peers", i, "returns"], format!("no argument `{returns}` is an output")),
+        Some(output) if op.like(output).is_none() => {
+            let message = format!("`{returns}` cannot be allocated: no input has its shape and element type");
+            wrong(&["peers", i, "returns"], message);
+        }
+        Some(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::definition::tests::{GOOD, complaints};
+
+    const PEER: &str = "fixed = { factor = 1.0 }\n";
+    const ARGUMENTS: &str = r#"arguments = [
+    { name = "input", is = "x" },
+    { name = "factor" },
+    { name = "out" },
+    { name = "enable_pdl", ignored = "chosen by the launcher" },
+]
+returns = "out"
+"#;
+
+    #[test]
+    fn arguments_of_peers_are_checked_with_their_place() {
+        let text = GOOD.replace(PEER, ARGUMENTS);
+        assert_eq!(complaints("demo/scale/op.toml", &text), "");
+        let table: &[(&str, &str, &str)] = &[
+            ("is = \"x\"", "is = \"y\"", "10:1: no argument is the tensor `x`\n11:5: there is no tensor or scalar `y`"),
+            (
+                "\"factor\" },",
+                "\"x\" },",
+                "10:1: the scalar `factor` is neither an argument nor fixed, and has no default\n12:5: `x` is given twice",
+            ),
+            (
+                "{ name = \"out\" }",
+                "{ name = \"input\", is = \"out\" }",
+                "13:5: `input` is listed twice\n16:1: no argument `out` is an output",
+            ),
+            ("\"input\"", "\"in\"", "11:5: `in` cannot be an argument in Python"),
+            ("\"input\"", "\"target\"", "11:5: `target` cannot be an argument in Python"),
+            ("returns = \"out\"", "returns = \"input\"", "16:1: no argument `input` is an output"),
+            ("returns = \"out\"\n", "", ""),
+            (
+                "chosen by the launcher",
+                " ",
+                "14:5: `enable_pdl` is ignored: then it is nothing of the op, and `ignored` says why",
+            ),
+            ("returns", "fixed = { factor = 1.0 }\nreturns", "12:5: `factor` is fixed for this peer"),
+            (
+                "{ name = \"input\", is = \"x\" },\n    { name = \"factor\" },\n    { name = \"out\" }",
+                "{ name = \"factor\" },\n    { name = \"out\" },\n    { name = \"input\", is = \"x\" }",
+                "13:5: `input` has no default, and follows `out`, which has one",
+            ),
+            ("other.scale", "other.class", "9:1: `class` cannot be a function in Python"),
+        ];
+        for (from, to, expected) in table {
+            let altered = text.replacen(from, to, 1);
+            assert_ne!(altered, text, "{from}");
+            let expected: Vec<_> = expected.lines().map(|l| format!("demo/scale/op.toml:{l}")).collect();
+            assert_eq!(complaints("demo/scale/op.toml", &altered), expected.join("\n"), "{from} -> {to}");
+        }
+        let alone = GOOD.replace(PEER, "returns = \"out\"\n");
+        let expected = "demo/scale/op.toml:10:1: `returns` names one of the `arguments`, and there are none";
+        assert_eq!(complaints("demo/scale/op.toml", &alone), expected);
+        // An output that looks like no input must be given.
+        let wide = text.replacen("shape = [\"n\"]", "shape = [\"n\", \"n\"]", 1);
+        let expected = "demo/scale/op.toml:16:1: `out` cannot be allocated: no input has its shape and element type";
+        assert_eq!(complaints("demo/scale/op.toml", &wide), expected);
+    }
+
+    #[test]
+    fn without_arguments_the_names_of_the_op_must_suit_python() {
+        let text = GOOD.replace("name = \"x\"", "name = \"is\"");
+        assert_eq!(
+            complaints("demo/scale/op.toml", &text),
+            "demo/scale/op.toml:45:1: `is` cannot be an argument in Python"
+        );
+    }
+}

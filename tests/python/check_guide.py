@@ -1,0 +1,55 @@
+"""The examples of docs/python.md and of the docstrings run, and give what they say."""
+
+import doctest
+import re
+
+from harness import CHECKOUT, Setup, Skip, check, missing
+
+import parbake
+
+
+def on_the_device(text):
+    """Examples are written for a GPU. Without one they run on the host target, which is what they show otherwise."""
+    if Setup.device == "cuda":
+        return text
+    text = text.replace('device="cuda"', 'device="cpu"')
+    calls = r"(parbake\.(?:norm\.)?\w*rmsnorm\((?:[^()]|\([^()]*\))*)\)"
+    return re.sub(calls, lambda m: m[0] if "target=" in m[0] else m[1] + ', target="host")', text)
+
+
+def run(name, text, names):
+    failures = []
+    example = doctest.DocTestParser().get_doctest(on_the_device(text), names, name, name, 0)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+    runner = doctest.DocTestRunner(optionflags=flags, verbose=False)
+    runner.run(example, out=failures.append, clear_globs=False)
+    assert not failures, "".join(failures)
+
+
+@check("tvm_ffi", "torch")
+def docstrings():
+    for name in parbake.__all__:
+        value = getattr(parbake, name)
+        text = getattr(value, "__doc__", None) or ""
+        if ">>>" in text and name != "prepare":
+            run(name, text, {"parbake": parbake})
+
+
+@check("tvm_ffi", "torch")
+def the_guide():
+    """Blocks run in order, with the names of those before. A block says what it needs after the fence."""
+    page = (CHECKOUT / "docs/python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python( [\w ,]+)?\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) > 5, "the page's examples were not found"
+    names, needed = {}, []
+    for needs, text in blocks:
+        lacks = [m for m in map(missing, needs.split()) if m]
+        needed += lacks
+        if lacks:
+            continue
+        if ">>>" in text:
+            run("docs/python.md", text, names)
+        else:
+            exec(compile(on_the_device(text), "docs/python.md", "exec"), names)
+    if needed:
+        raise Skip(f"{', '.join(sorted(set(needed)))}, for {len(needed)} of {len(blocks)} examples; the others are right")

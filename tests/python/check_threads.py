@@ -1,0 +1,103 @@
+"""Many threads at once; a thread of Python runs on while a kernel is compiled."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+
+import numpy
+from harness import Numpy, Torch, check, expect_near, norm, random
+
+import parbake
+
+
+def alone(program, **settings):
+    """What a program prints in a process of its own, with a workspace that nobody used."""
+    with tempfile.TemporaryDirectory() as workspace:
+        paths = [os.path.dirname(os.path.dirname(parbake.__file__)), os.path.dirname(__file__)]
+        environment = dict(os.environ, PYTHONPATH=os.pathsep.join(paths), PARBAKE_WORKSPACE=workspace, **settings)
+        ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def hammer(framework, threads=16, calls=625):
+    """Every thread calls with numbers of its own and looks at each result."""
+    rows = 2
+    findings = []
+
+    def work(seed):
+        try:
+            x, weight = random((rows, 128), "f32", seed), random((128,), "f32", seed + 1)
+            expected = norm(x, weight)
+            a, w = framework.make(x, "f32"), framework.make(weight, "f32")
+            for i in range(calls):
+                if i % 2:
+                    out = parbake.rmsnorm(a, w, target=framework.target)
+                else:
+                    out = framework.make(x * numpy.nan, "f32")
+                    parbake.rmsnorm(a, w, out=out, target=framework.target)
+                if i % 25 < 2:
+                    expect_near(framework.read(out), expected, "f32")
+        except Exception as error:
+            findings.append(error)
+
+    workers = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=300)
+    assert not any(worker.is_alive() for worker in workers), "a deadlock"
+    assert not findings, findings[0]
+
+
+@check("tvm_ffi")
+def ten_thousand_calls_from_sixteen_threads_numpy():
+    hammer(Numpy())
+
+
+@check("tvm_ffi", "torch")
+def ten_thousand_calls_from_sixteen_threads_torch():
+    hammer(Torch())
+
+
+@check("tvm_ffi")
+def threads_that_come_first_together_are_served_while_one_compiles():
+    """All are right, the kernel is compiled once, and Python runs on meanwhile."""
+    said = alone(
+        "import sys, threading, time\n"
+        "from harness import Numpy\n"
+        "import check_threads, numpy, parbake\n"
+        "import parbake._load; parbake._load.module()\n"
+        "gap = [0.0]; done = threading.Event()\n"
+        "def tick():\n"
+        "    last = time.perf_counter()\n"
+        "    while not done.is_set():\n"
+        "        time.sleep(0.001); now = time.perf_counter(); gap[0] = max(gap[0], now - last); last = now\n"
+        "ticker = threading.Thread(target=tick); ticker.start()\n"
+        "began = time.perf_counter()\n"
+        "check_threads.hammer(Numpy(), calls=4)\n"
+        "took = time.perf_counter() - began; done.set(); ticker.join()\n"
+        "print(took, gap[0])\n"
+    )
+    took, gap = map(float, said.split())
+    print(f"  first calls with a compilation: {took:.2f} s; the longest time Python stood still: {gap * 1e3:.0f} ms")
+    assert gap < max(0.25 * took, 0.3)
+
+
+@check("tvm_ffi", "torch")
+def calls_go_on_while_another_kernel_is_compiled():
+    said = alone(
+        "import threading, time\n"
+        "from harness import Numpy, random\n"
+        "import check_threads, parbake\n"
+        "f = Numpy(); x, w = f.make(random((2, 128), 'f32', 1), 'f32'), f.make(random((128,), 'f32', 2), 'f32')\n"
+        "parbake.rmsnorm(x, w, target='host')\n"
+        "h, g = f.make(random((2, 128), 'f16', 1), 'f16'), f.make(random((128,), 'f16', 2), 'f16')\n"
+        "one = threading.Thread(target=parbake.rmsnorm, args=(h, g), kwargs=dict(target='host')); one.start()\n"
+        "calls = 0\n"
+        "while one.is_alive(): parbake.rmsnorm(x, w, target='host'); calls += 1\n"
+        "check_threads.hammer(f, threads=4, calls=50); print(calls)\n"
+    )
+    assert int(said) > 20, f"{said} calls while a kernel was compiled"

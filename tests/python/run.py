@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""Tests the Python package against a library that was built. Needs TVM FFI and NumPy; PyTorch and JAX where they are.
+
+    python3 tests/python/run.py [--device cpu|cuda] [--only WORD] [--library FILE] [--installed]
+
+The package is that of the checkout, with the library FILE (or PARBAKE_LIBRARY, or what `cargo build -p parbake-ffi` made);
+with --installed it is the one that Python finds by itself. With --device cpu everything runs on the host target; with cuda
+the tensors of PyTorch and JAX are on the GPU. Kernels are compiled on the first run, and found in the workspace after it.
+
+Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one failed.
+
+  package   what is public agrees with op.toml, stubs, reference page and exports; what an import costs
+  values    the same numbers from NumPy, PyTorch and JAX, against float64
+  errors    wrong arguments: the right exception, and nothing written
+  threads   many threads, also while a kernel is compiled
+  torch     torch.compile, gradients, graphs, streams, devices
+  jax       jit, vmap, what does not exist there
+  ask       supports, explain, prepare
+  guide     the examples of docs/python.md and of the docstrings
+"""
+
+import argparse
+import importlib
+import os
+import pathlib
+import sys
+
+import harness
+
+CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+PARTS = ("package", "values", "errors", "threads", "torch", "jax", "ask", "guide")
+
+
+def main():
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    words.add_argument("--only", default="", metavar="WORD")
+    words.add_argument("--library", metavar="FILE")
+    words.add_argument("--installed", action="store_true")
+    given = words.parse_args()
+    if not given.installed:
+        sys.path.insert(0, str(CHECKOUT / "wheels/python"))
+        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", CHECKOUT / "target"))
+        default = os.environ.get("PARBAKE_LIBRARY", target / "debug/libparbake_ffi.so")
+        os.environ["PARBAKE_LIBRARY"] = str(pathlib.Path(given.library or default).resolve())
+        os.environ.setdefault("PARBAKE_KERNELS", str(CHECKOUT / "kernels"))
+    harness.Setup.device = given.device
+    for part in PARTS:
+        importlib.import_module(f"check_{part}")
+    return harness.run(given.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
