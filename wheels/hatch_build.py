@@ -106,10 +106,12 @@ def build(checkout: Path, profile: str, glibc: str | None, options: list[str]) -
 
 def shared_files(checkout: Path) -> list[tuple[Path, str]]:
     """The C header and the CMake package."""
-    header = checkout / "generated-manifest/parbake.h"
-    cmake = checkout / "wheels/cmake"
-    files = [(header, "parbake/include/parbake.h")] if header.is_file() else []
-    files += [(file, f"parbake/cmake/{file.name}") for file in sorted(cmake.glob("*.cmake*"))]
+    files = [(checkout / "generated-manifest/parbake.h", "parbake/include/parbake.h")]
+    for name in ["parbakeConfig.cmake", "parbakeConfigVersion.cmake"]:
+        files.append((checkout / "wheels/cmake" / name, f"parbake/cmake/{name}"))
+    missing = [str(file) for file, _ in files if not file.is_file()]
+    if missing:
+        raise RuntimeError(f"parbake: {', '.join(missing)}: not there; the wheel is built from a whole checkout")
     return files
 
 

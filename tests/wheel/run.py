@@ -5,13 +5,14 @@
 
 Builds the wheel with cargo's profile `dev` (PARBAKE_WHEEL_PROFILE) unless FILE is given. Needs cargo, a C++20 compiler
 and a package index for pip; no GPU. Prints a line a check and `N passed, N failed, N skipped`; exits with 1 if one
-failed. If there is tests/python/run.py, it is run in the same environment, behind a bar.
+failed. tests/python/run.py is run in the same environment, behind a bar.
 
   wheel      what it holds, its record, its tag
   import     costs at most 40 ms, imports nothing heavy, creates nothing, opens no driver, starts no thread
   call       the data wheel serves it without a compiler: read-only, without HOME and settings
   foreign    a data wheel of another version or launch ABI, or a damaged one, is an error that names both
   command    `parbake` finds the same data wheel
+  native     a program in C is built with what was installed
   uninstall  leaves nothing
   editable   a kernel that is edited in the checkout is compiled anew by the next process
 """
@@ -71,6 +72,7 @@ def main():
         calls(clean)
         foreign(clean)
         command(clean)
+        native(clean, work)
         python_tests(clean)
         uninstall(clean, data)
         editable(tools, work)
@@ -102,6 +104,8 @@ def looks_right(wheel):
     figure(wheel.name, f"{wheel.stat().st_size / 1e6:.1f} MB")
     found = {name.split("/", 1)[1] for name in names if name.startswith("parbake/")}
     verdict("libparbake.so" in found and "__init__.py" in found, "the library and the Python layer are in the wheel", names)
+    native = {"include/parbake.h", "cmake/parbakeConfig.cmake", "cmake/parbakeConfigVersion.cmake"}
+    verdict(native <= found, "the C header and the CMake package are in the wheel", names)
     verdict("_paths.py" not in found, "nothing of an editable install is in the wheel", names)
     verdict(any(n.endswith(".data/scripts/parbake") for n in names), "the command is in the wheel", names)
     version = re.search(r'^version = "(.+)"', (REPO / "Cargo.toml").read_text(), re.M)[1]
@@ -264,12 +268,23 @@ def command(clean):
     verdict("→ bundle, host" in why.stdout and "parbake_bundles" in why.stdout, "it finds the data wheel beside it", why)
 
 
+def native(clean, work):
+    """A program in C against what was installed."""
+    package = clean.packages / "parbake"
+    source, program = work / "native.c", work / "native"
+    source.write_text('#include "parbake.h"\n#include <stdio.h>\nint main(void) { return puts(parbake_version()) < 0; }\n')
+    compiler = os.environ.get("CC", "cc")
+    words = [compiler, source, "-I", package / "include", package / "libparbake.so", "-o", program]
+    compiled = run(words, timeout=120)
+    said = run([program], clean.bare(LD_LIBRARY_PATH=str(package))) if compiled.returncode == 0 else compiled
+    versions = re.findall(r"^parbake (.+)$", run([clean.root / "bin/parbake", "--version"], clean.bare()).stdout, re.M)
+    verdict([said.stdout.strip()] == versions, "a program in C is built with the header and runs with the library", said)
+
+
 def python_tests(clean):
     script = REPO / "tests/python/run.py"
-    if not script.is_file():
-        return
     env = {k: v for k, v in os.environ.items() if not k.startswith("PARBAKE_")} | clean.bare()
-    process = subprocess.Popen([clean.python, script], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen([clean.python, script, "--installed"], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     for line in process.stdout:
         print(f"| {line}", end="", flush=True)
     verdict(process.wait() == 0, "the tests of the Python layer pass in the clean environment")
