@@ -73,8 +73,9 @@ def main():
         foreign(clean)
         command(clean)
         native(clean, work)
+        uninstall_data(clean, data)
         python_tests(clean)
-        uninstall(clean, data)
+        uninstall(clean)
         editable(tools, work)
     return finish()
 
@@ -290,13 +291,16 @@ def python_tests(clean):
     verdict(process.wait() == 0, "the tests of the Python layer pass in the clean environment")
 
 
-def uninstall(clean, data):
+def uninstall_data(clean, data):
     name = data.name.split("-")[0].replace("_", "-")
     done = clean.pip("uninstall", "--yes", name)
     verdict(done.returncode == 0 and not (clean.packages / "parbake_bundles").exists(), f"pip uninstalls {name}", done)
     got = clean.call()
     kinds = "parbake._error.NotCoveredError", "parbake.NotCoveredError"
     verdict(got.get("kind") in kinds and "PB-2002" in got["error"], "without it the gap is named", got)
+
+
+def uninstall(clean):
     clean.pip("uninstall", "--yes", "parbake")
     left = [str(p) for p in clean.root.rglob("*parbake*")]
     verdict(not left, "pip uninstall leaves nothing of parbake", left)
