@@ -73,8 +73,9 @@ def main():
         foreign(clean)
         command(clean)
         native(clean, work)
+        uninstall_data(clean, data)
         python_tests(clean)
-        uninstall(clean, data)
+        uninstall(clean)
         editable(tools, work)
     return finish()
 
@@ -290,13 +291,16 @@ def python_tests(clean):
     verdict(process.wait() == 0, "the tests of the Python layer pass in the clean environment")
 
 
-def uninstall(clean, data):
+def uninstall_data(clean, data):
     name = data.name.split("-")[0].replace("_", "-")
     done = clean.pip("uninstall", "--yes", name)
     verdict(done.returncode == 0 and not (clean.packages / "parbake_bundles").exists(), f"pip uninstalls {name}", done)
     got = clean.call()
     kinds = "parbake._error.NotCoveredError", "parbake.NotCoveredError"
     verdict(got.get("kind") in kinds and "PB-2002" in got["error"], "without it the gap is named", got)
+
+
+def uninstall(clean):
     clean.pip("uninstall", "--yes", "parbake")
     left = [str(p) for p in clean.root.rglob("*parbake*")]
     verdict(not left, "pip uninstall leaves nothing of parbake", left)
@@ -329,8 +333,9 @@ def editable(tools, work):
     source.write_text(text)
     again = entries()
     verdict(tools.call(env)["ok"] and entries() == again, "and taken from the store when the edit is undone", entries())
-    why = run([tools.root / "bin/parbake", "why", "rmsnorm", "dtype=f32", "--target", "host"], env)
-    verdict("→ store, host" in why.stdout, "the command parbake uses the same kernels", why)
+    shape = ["--shape", "rows=4", "--shape", "hidden=256", "--target", "host", "--json"]
+    done = run([tools.root / "bin/parbake", "run", "rmsnorm", "dtype=f32", *shape], env)
+    verdict('"from": "store"' in done.stdout, "the command parbake uses the same kernels", done)
 
 
 if __name__ == "__main__":
