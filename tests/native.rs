@@ -1,5 +1,7 @@
 //! Programs in C and C++ against the shared library, on the host target: right numbers, the right errors, any thread.
 
+#![allow(clippy::print_stdout, reason = "skips are printed")]
+
 mod common;
 #[path = "common/native.rs"]
 mod native;
@@ -184,7 +186,6 @@ struct C {
     open: unsafe extern "C" fn(*const *const c_char, usize, *mut *mut c_void, *mut *mut c_void) -> c_int,
     close: unsafe extern "C" fn(*mut c_void),
     message: unsafe extern "C" fn(*mut c_void) -> *const c_char,
-    #[expect(clippy::type_complexity, reason = "as in the header")]
     rmsnorm: unsafe extern "C" fn(
         *mut c_void,
         *mut c_void,
