@@ -35,6 +35,16 @@ fn the_example_in_cpp_is_right() {
     }
 }
 
+#[test]
+fn the_example_in_rust_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = native::built(&["--package", "parbake", "--example", "cudarc_buffers"], "examples/cudarc_buffers");
+    let said = good(&isolated(&example, folder.path()).output().unwrap(), "the example");
+    for words in ["rmsnorm: within", "the residual is right", "PB-2001", "weight: dtype: expected f32"] {
+        assert!(said.contains(words), "no {words} in\n{said}");
+    }
+}
+
 /// Names of functions that a header declares: what stands before the parenthesis.
 fn declared(header: &str) -> BTreeSet<String> {
     let lines = header.lines().filter_map(|line| line.strip_prefix("PARBAKE_API ")?.split_once('('));

@@ -54,8 +54,8 @@ pub const SETTINGS: &[Setting] = &[
         "PARBAKE_BUNDLES",
         "paths, `:` between",
         "none",
-        "Bundles to look kernels up in, before the installed ones (each `*.pbk` in `parbake/bundles` below \
-         $XDG_DATA_HOME and each of $XDG_DATA_DIRS) and the embedded one",
+        "Bundles to look kernels up in, before the installed ones (each `*.pbk` of a data wheel, and in \
+         `parbake/bundles` below $XDG_DATA_HOME and each of $XDG_DATA_DIRS) and the embedded one",
     ),
     setting(
         "PARBAKE_CACHE",
@@ -281,7 +281,7 @@ pub struct Config {
     pub kernels: Option<PathBuf>,
     /// The shared library that the Python package loads.
     pub library: Option<PathBuf>,
-    /// Folders whose `*.pbk` are the installed bundles, in look-up order.
+    /// Folders whose `*.pbk`, and those of the folders in them, are the installed bundles, in look-up order.
     pub installed: Vec<PathBuf>,
     /// Filter of the loader's log.
     pub loader_log: String,

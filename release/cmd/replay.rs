@@ -1,6 +1,6 @@
 //! `parbake replay`: calls an op once more with the arguments of a dump, and compares.
 
-use crate::output::{Failure, Output};
+use crate::output::{Failure, Output, note};
 use crate::select;
 use parbake::driver::{self, NoDevice};
 use parbake::log::record::{Record, State};
@@ -51,6 +51,9 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     dump.fits(memory::available())?;
     let place = place(&args.target, dump.record())?;
     let library = Library::open(select::with_bundles(config, &args.bundle)?)?;
+    if dump.record().state != State::Done {
+        note("note: the recorded call did not return well; this process may end as that one did");
+    }
     let replayed = dump.replay(&library, place, args.times)?;
     out.show(&replayed, || text(&replayed));
     match replayed.ok {
@@ -83,8 +86,7 @@ fn place(target: &str, recorded: &Record) -> Result<Place, Failure> {
 }
 
 fn text(r: &Replayed) -> String {
-    let mut lines =
-        vec![format!("{} on {}, {}", r.op, r.place, if r.uri.is_empty() { "not launched" } else { &r.uri })];
+    let mut lines = vec![format!("{} on {}, {}", r.op, r.place, r.uri)];
     lines.push(format!("  recorded  {}", recorded(r)));
     if let Some(error) = &r.error {
         lines.push(format!("  now       failed: {error}"));

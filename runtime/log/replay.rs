@@ -4,9 +4,8 @@ use super::dumped::{DumpError, Dumped};
 use super::line::one_line;
 use super::record::{self, Argument, State};
 use crate::binding::Problem;
-use crate::call::Called;
 use crate::check;
-use crate::code::{Place, Stream};
+use crate::code::{Kernel, Place, Stream};
 use crate::error::Error;
 use crate::library::{Library, OpId};
 use crate::memory::Memory;
@@ -16,6 +15,7 @@ use parbake_model::VERSION;
 use parbake_model::op::{Op, Role};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Bytes around each memory that must stay as they are. A multiple of the boundary that addresses are told apart by.
 const GUARD: usize = 512;
@@ -103,7 +103,6 @@ pub struct Replayed {
 
 /// What one run left.
 struct Run {
-    called: Called,
     /// Each tensor that was written, dense.
     written: BTreeMap<String, Vec<u8>>,
     /// What was written and belongs to no tensor that may be.
@@ -122,19 +121,20 @@ impl Dumped {
         let def = library.definition(op);
         let inputs = self.inputs()?;
         let recorded = self.outputs()?;
+        let kernel = self.kernel(library, op, &scalars, place)?;
         let mut replayed = Replayed {
             dump: self.folder.display().to_string(),
             op: def.path(),
             place: place.to_string(),
             recorded: self.record.state,
             recorded_error: self.record.error.clone(),
-            uri: String::new(),
+            uri: kernel.uri.clone(),
             runs: 0,
             error: None,
             outputs: Vec::new(),
             reference: None,
             repeatable: true,
-            differences: self.surroundings(library, place),
+            differences: [self.kernel_differences(&kernel), self.surroundings(library, place)].concat(),
             ok: false,
         };
         let mut first: Option<Run> = None;
@@ -153,10 +153,6 @@ impl Dumped {
             }
         }
         let run = first.expect("bug: a replay of no run");
-        if let Some(kernel) = &run.called.kernel {
-            replayed.uri.clone_from(&kernel.uri);
-            replayed.differences.splice(0..0, self.kernel_differences(kernel));
-        }
         if let Some(recorded) = &recorded {
             replayed.outputs = self.compare(def, recorded, &run);
         }
@@ -166,6 +162,23 @@ impl Dumped {
         replayed.ok = same && reference.wrong.is_none() && replayed.repeatable;
         replayed.reference = Some(reference);
         Ok(replayed)
+    }
+
+    /// The kernel that the call will use, found before it runs: it may take the process down. Nothing is launched, so
+    /// addresses only need to be such as the call will have.
+    fn kernel(&self, library: &Library, op: OpId, scalars: &[f64], place: Place) -> Result<Arc<Kernel>, DumpError> {
+        let mut bases = Vec::new();
+        let mut free = record::BOUNDARY;
+        for memory in &self.record.memories {
+            let base = free + memory.misalignment;
+            bases.push(base as usize);
+            let end = base.checked_add(memory.bytes).and_then(|end| end.checked_next_multiple_of(record::BOUNDARY));
+            free = end.filter(|end| *end < u64::MAX / 2).ok_or_else(|| self.too_large(None))?;
+        }
+        let tensors: Vec<Tensor> = self.record.tensors.iter().map(|a| a.at(bases[a.memory])).collect();
+        let prepared = library.prepare_call(op, &tensors, scalars, place)?;
+        let empty = || DumpError::Signature { op: self.record.op.clone(), why: "it writes nothing".to_owned() };
+        Ok(prepared.ok_or_else(empty)?.kernel)
     }
 
     fn run(
@@ -199,7 +212,7 @@ impl Dumped {
         let bases: Vec<usize> = memories.iter_mut().zip(&starts).map(|(m, s)| m.pointer() as usize + s).collect();
         let tensors: Vec<Tensor> = arguments.iter().map(|a| a.at(bases[a.memory])).collect();
         // SAFETY: the memory of every tensor is as long as its record says, and lives until it is read back below.
-        let called = unsafe { library.call(op, &tensors, scalars, place, Stream::DEFAULT) }?;
+        unsafe { library.call(op, &tensors, scalars, place, Stream::DEFAULT) }?;
         let after = memories.iter().map(Memory::read).collect::<Result<Vec<_>, Error>>()?;
         let mut written = BTreeMap::new();
         for argument in arguments.iter().filter(|a| a.is_written()) {
@@ -208,7 +221,7 @@ impl Dumped {
             argument.elements().for_each(|at| values.extend_from_slice(&content[at..at + width]));
             written.insert(argument.name.clone(), values);
         }
-        Ok(Run { called, written, stray: self.stray(&starts, &before, &after) })
+        Ok(Run { written, stray: self.stray(&starts, &before, &after) })
     }
 
     /// Tensors that are only read, the gaps between rows, and the guards must be as they were.
@@ -287,7 +300,7 @@ impl Dumped {
     }
 
     /// Where the kernel differs from the recorded one.
-    fn kernel_differences(&self, kernel: &crate::code::Kernel) -> Vec<Difference> {
+    fn kernel_differences(&self, kernel: &Kernel) -> Vec<Difference> {
         let was = &self.record.kernel;
         let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
         let toolchain = kernel.made_by.as_ref().map(|(toolchain, _)| toolchain.clone());

@@ -172,6 +172,7 @@ fn a_call_that_fails_is_dumped_with_its_error_and_fails_again() {
     assert!(dumped.record().error.as_ref().unwrap().contains("PB-2104"));
     let replayed = dumped.replay(&site.library(), parbake::Place::Host, 1).unwrap();
     assert!(!replayed.ok && replayed.error.unwrap().contains("PB-2104"));
+    assert!(replayed.uri.starts_with("rmsnorm-f32-") && replayed.runs == 0);
 }
 
 #[test]

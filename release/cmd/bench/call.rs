@@ -66,6 +66,10 @@ pub(super) fn run(n: usize, config: &Config) -> Result<Vec<Row>, Failure> {
     add("launch alone", "own stream", &mut || unsafe { prepared.launch(own) })?;
     // SAFETY: as above.
     add("call from Rust", "own stream", &mut || unsafe { library.call(op, &full, &scalars, place, own).map(drop) })?;
+    // SAFETY: as above.
+    add("call from Rust, nothing to do", "no rows, so nothing is looked up", &mut || unsafe {
+        library.call(op, &empty, &scalars, place, own).map(drop)
+    })?;
 
     let (wide, long) = ([rows, HIDDEN], [HIDDEN]);
     let device = match place {
