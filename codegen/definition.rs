@@ -1,6 +1,6 @@
 //! Reads `op.toml`. Every complaint points at a line and column; all of them are collected, not the first only.
 
-use crate::peers;
+use crate::{names, peers};
 use parbake_model::op::{Op, Role, Value};
 use parbake_model::space;
 use parbake_model::target::{Suffix, Target};
@@ -150,6 +150,7 @@ fn check(op: &Op, file: &str, wrong: &mut dyn FnMut(&[&str], String)) {
     }
     check_space(op, wrong);
     check_signature(op, wrong);
+    names::check(op, wrong);
     peers::check(op, wrong);
     check_trace(op, wrong);
 }

@@ -13,6 +13,7 @@ mod exports;
 mod header;
 pub mod layout;
 pub mod manifest;
+mod names;
 mod peers;
 mod python;
 pub mod registry;

@@ -111,7 +111,7 @@ fn stub(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
 
 fn module(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
     let mut text = format!("\"\"\"Kernels of the family `{family}`.\"\"\"\n\n");
-    text += "from parbake._call import Function, Unbound, call, operators\n\n";
+    text += "from parbake._call import Function, Unbound, call, traced\n\n";
     text +=
         "# Bound at the first call: a tensor of PyTorch, it or a parameter, whether gradients are recorded, and the\n";
     text += "# functions of TVM FFI.\n_Tensor = Unbound\n_TENSORS = ()\n_grad = _empty_like = None\n";
@@ -160,16 +160,17 @@ fn function(text: &mut String, op: &Op, f: &Function<'_>) {
     let _ = writeln!(text, "    return call({row}, {TARGET}, {})", given.join(", "));
     // What a compiler of PyTorch follows instead.
     let _ = writeln!(text, "\n\ndef _traced_{name}({}):", signature(f));
+    let _ = writeln!(text, "    operators = traced({row}, {})", given.join(", "));
     let inputs: Vec<_> = real.iter().filter(|p| !f.is_optional(p) || !matches!(p.kind, Kind::Tensor(_))).collect();
     let inputs: Vec<_> = inputs.iter().map(|p| p.name.as_str()).collect();
     match f.returns.and_then(|r| f.argument(&r.name)) {
         Some(out) => {
             let _ = writeln!(text, "    if {out} is None:");
-            let _ = writeln!(text, "        return operators().{name}({}, {TARGET})", inputs.join(", "));
-            let _ = writeln!(text, "    operators().{name}_out({}, {TARGET})\n    return {out}", given.join(", "));
+            let _ = writeln!(text, "        return operators.{name}({}, {TARGET})", inputs.join(", "));
+            let _ = writeln!(text, "    operators.{name}_out({}, {TARGET})\n    return {out}", given.join(", "));
         }
         None => {
-            let _ = writeln!(text, "    operators().{name}({}, {TARGET})", given.join(", "));
+            let _ = writeln!(text, "    operators.{name}({}, {TARGET})", given.join(", "));
         }
     }
     // The facts of both, for everything else.

@@ -224,11 +224,18 @@ PARBAKE_API int parbake_prepare(
     parbake_library *library, const char *op, const char *values, const char *target,
     char **json, parbake_error **error);
 
+/**
+ * Sets the level of the API log for all libraries of this process, from the next call on: 0 is off, 1 names calls, 3 adds
+ * arguments, 5 statistics, 10 dumps of whole calls. It holds against PARBAKE_LOG. Gives PARBAKE_OK, or
+ * PARBAKE_ERROR_VALUE for a number that is no level.
+ */
+PARBAKE_API int parbake_set_log_level(int level);
+
 /* ---- For packages that bring this library ---- */
 
 /**
  * Folders of bundles that were installed with it, `:` between, looked in by the
- * library of this process. Gives 0, or 1 if that is open already and it is too late.
+ * library of this process. Called before parbake_default; gives 0, or 1 if that is open already and it is too late.
  */
 PARBAKE_API int parbake_use_bundles(const char *folders);
 

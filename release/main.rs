@@ -13,6 +13,8 @@ mod text;
 
 use clap::{Parser, Subcommand};
 use output::{Failure, Output};
+use parbake::WHEEL_FOLDER;
+use parbake_codegen::toolchain::site;
 use parbake_model::settings::Config;
 use std::process::ExitCode;
 
@@ -68,7 +70,9 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Explain(args) => return cmd::explain::run(&args, out),
         other => other,
     };
-    let (config, bad) = Config::from_env_lenient();
+    let (mut config, bad) = Config::from_env_lenient();
+    // As the Python package does for the library: data wheels beside this program.
+    config.installed.splice(0..0, site::packages().into_iter().map(|folder| folder.join(WHEEL_FOLDER)));
     output::start_log(&config);
     for warning in &config.warnings {
         output::note(format!("warning: {warning}"));

@@ -1,5 +1,7 @@
 //! Programs in C and C++ against the shared library, on the host target: right numbers, the right errors, any thread.
 
+#![allow(clippy::print_stdout, reason = "skips are printed")]
+
 mod common;
 #[path = "common/native.rs"]
 mod native;
@@ -31,6 +33,16 @@ fn the_example_in_cpp_is_right() {
     for words in
         ["rmsnorm: within", "the residual is right", "PB-2001", "weight: dtype: expected f32", "\"from\": \"store\""]
     {
+        assert!(said.contains(words), "no {words} in\n{said}");
+    }
+}
+
+#[test]
+fn the_example_in_rust_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = native::built(&["--package", "parbake", "--example", "cudarc_buffers"], "examples/cudarc_buffers");
+    let said = good(&isolated(&example, folder.path()).output().unwrap(), "the example");
+    for words in ["rmsnorm: within", "the residual is right", "PB-2001", "weight: dtype: expected f32"] {
         assert!(said.contains(words), "no {words} in\n{said}");
     }
 }
@@ -174,7 +186,6 @@ struct C {
     open: unsafe extern "C" fn(*const *const c_char, usize, *mut *mut c_void, *mut *mut c_void) -> c_int,
     close: unsafe extern "C" fn(*mut c_void),
     message: unsafe extern "C" fn(*mut c_void) -> *const c_char,
-    #[expect(clippy::type_complexity, reason = "as in the header")]
     rmsnorm: unsafe extern "C" fn(
         *mut c_void,
         *mut c_void,

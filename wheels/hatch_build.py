@@ -1,8 +1,9 @@
 """What the wheel `parbake` holds beside Python files: builds the library and the command with cargo, and tags the wheel.
 
-Two variables steer it. PARBAKE_WHEEL_PROFILE is the cargo profile: `release` for wheels, `dev` for editable installs if
+Three variables steer it. PARBAKE_WHEEL_PROFILE is the cargo profile: `release` for wheels, `dev` for editable installs if
 it is not set. PARBAKE_WHEEL_GLIBC, as in `2.28`, builds for that libc with zig as the linker, which the build then
-requires; without it the system's linker is taken. Either way the tag is read from the files that were built.
+requires; without it the system's linker is taken. PARBAKE_WHEEL_BINARIES is a folder with `libparbake_ffi.so` and
+`parbake`, which are packed as they are. In every case the tag is read from the files.
 """
 
 import json
@@ -70,6 +71,7 @@ class CustomBuildHook(BuildHookInterface):
             "#!/bin/sh\n"
             f"PARBAKE_KERNELS=${{PARBAKE_KERNELS:-{quoted(kernels)}}} exec {quoted(command)} \"$@\"\n"
         )
+        script.chmod(0o755)
         build_data["shared_scripts"][str(script)] = "parbake"
 
 
@@ -79,16 +81,15 @@ def quoted(path: Path) -> str:
 
 
 def build(checkout: Path, profile: str, glibc: str | None, options: list[str]) -> tuple[Path, Path]:
-    """Runs cargo: the library and the command, as it names them."""
+    """Runs cargo: the library and the command, as it names them. If they are there already, these."""
+    if ready := os.environ.get("PARBAKE_WHEEL_BINARIES"):
+        return Path(ready, "libparbake_ffi.so").absolute(), Path(ready, "parbake").absolute()
     machine = f"{os.uname().machine}-unknown-linux-gnu"
     words = ["cargo", "zigbuild", "--target", f"{machine}.{glibc}"] if glibc else ["cargo", "build"]
     words += ["--locked", "--profile", profile, "--package", "parbake-ffi", "--package", "parbake-cli", *options]
     words += ["--message-format", "json-render-diagnostics"]
-    environment = dict(os.environ)
-    # Sources are compared by content, and a path of this machine in a file would tell builds apart.
-    environment.pop("PARBAKE_KERNELS", None)
     try:
-        run = subprocess.run(words, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+        run = subprocess.run(words, cwd=checkout, stdout=subprocess.PIPE, text=True, check=False)
     except FileNotFoundError as error:
         raise RuntimeError("parbake: `cargo` was not found; the wheel is built from Rust sources") from error
     if run.returncode:
@@ -105,10 +106,12 @@ def build(checkout: Path, profile: str, glibc: str | None, options: list[str]) -
 
 def shared_files(checkout: Path) -> list[tuple[Path, str]]:
     """The C header and the CMake package."""
-    header = checkout / "generated-manifest/parbake.h"
-    cmake = checkout / "wheels/cmake"
-    files = [(header, "parbake/include/parbake.h")] if header.is_file() else []
-    files += [(file, f"parbake/cmake/{file.name}") for file in sorted(cmake.glob("*.cmake*"))]
+    files = [(checkout / "generated-manifest/parbake.h", "parbake/include/parbake.h")]
+    for name in ["parbakeConfig.cmake", "parbakeConfigVersion.cmake"]:
+        files.append((checkout / "wheels/cmake" / name, f"parbake/cmake/{name}"))
+    missing = [str(file) for file, _ in files if not file.is_file()]
+    if missing:
+        raise RuntimeError(f"parbake: {', '.join(missing)}: not there; the wheel is built from a whole checkout")
     return files
 
 

@@ -163,6 +163,12 @@ pub unsafe extern "C" fn parbake_text_free(text: *mut c_char) {
     unsafe { c::text_free(text) }
 }
 
+/// The level of the API log, for all libraries of this process.
+#[unsafe(no_mangle)]
+pub extern "C" fn parbake_set_log_level(level: c_int) -> c_int {
+    c::set_log_level(level)
+}
+
 /// The symbol of an op in `parbake.h`.
 macro_rules! c_abi {
     ($place:literal, $call:ident($($tensor:ident),*; $($scalar:ident),*)) => {

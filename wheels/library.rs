@@ -70,30 +70,36 @@ fn log(config: &Config) {
     }
 }
 
+/// # Safety
+/// `pointer` is null or a NUL-terminated text.
+unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a str> {
+    // SAFETY: as the caller vouches.
+    if pointer.is_null() { None } else { unsafe { CStr::from_ptr(pointer) }.to_str().ok() }
+}
+
 /// Folders whose bundles are installed, `:` between: what a package that brings this library found beside itself. Gives
-/// 0, or 1 if the library is already open and it is too late.
+/// 0, or 1 if the library is already open and it is too late, or there is no text.
 ///
 /// # Safety
-/// `folders` is a NUL-terminated text.
+/// `folders` is null or a NUL-terminated text.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn parbake_use_bundles(folders: *const c_char) -> c_int {
     // SAFETY: as the caller vouches.
-    let Ok(text) = unsafe { CStr::from_ptr(folders) }.to_str() else { return 1 };
+    let Some(text) = (unsafe { text(folders) }) else { return 1 };
     let mut ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner);
     ahead.bundles = text.split(':').filter(|f| !f.is_empty()).map(PathBuf::from).collect();
     c_int::from(LIBRARY.get().is_some())
 }
 
 /// The value of a setting unless the environment sets it. Gives 0, or 1 if the library is already open and it is too
-/// late.
+/// late, or there is no text.
 ///
 /// # Safety
-/// Both are NUL-terminated texts.
+/// Both are null or NUL-terminated texts.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn parbake_set_default(setting: *const c_char, value: *const c_char) -> c_int {
     // SAFETY: as the caller vouches.
-    let texts = unsafe { (CStr::from_ptr(setting).to_str(), CStr::from_ptr(value).to_str()) };
-    let (Ok(setting), Ok(value)) = texts else { return 1 };
+    let (Some(setting), Some(value)) = (unsafe { (text(setting), text(value)) }) else { return 1 };
     let mut ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner);
     ahead.defaults.push((setting.to_owned(), value.to_owned()));
     c_int::from(LIBRARY.get().is_some())

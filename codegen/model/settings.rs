@@ -2,7 +2,7 @@
 //!
 //! The environment is read once at start into a [`Config`]; functions take `&Config`, and tests build one from pairs.
 
-mod homes;
+mod folders;
 mod log;
 mod nearest;
 mod policy;
@@ -13,7 +13,7 @@ pub use policy::{SignaturePolicy, VersionBypass};
 
 use crate::identity::Profile;
 use crate::target::Target;
-use homes::{cache_home, data_home, installed};
+use folders::{cache_home, data_home, installed};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -56,8 +56,8 @@ pub const SETTINGS: &[Setting] = &[
         "PARBAKE_BUNDLES",
         "paths, `:` between",
         "none",
-        "Bundles to look kernels up in, before the installed ones (each `*.pbk` in `parbake/bundles` below \
-         $XDG_DATA_HOME and each of $XDG_DATA_DIRS) and the embedded one",
+        "Bundles to look kernels up in, before the installed ones (each `*.pbk` of a data wheel, and in \
+         `parbake/bundles` below $XDG_DATA_HOME and each of $XDG_DATA_DIRS) and the embedded one",
     ),
     setting(
         "PARBAKE_CACHE",
@@ -283,7 +283,7 @@ pub struct Config {
     pub kernels: Option<PathBuf>,
     /// The shared library that the Python package loads.
     pub library: Option<PathBuf>,
-    /// Folders whose `*.pbk` are the installed bundles, in look-up order.
+    /// Folders whose `*.pbk`, and those of the folders in them, are the installed bundles, in look-up order.
     pub installed: Vec<PathBuf>,
     /// Filter of the loader's log.
     pub loader_log: String,

@@ -1,11 +1,11 @@
 //! Where compilers are looked for. Every step leaves a line, so that "not found" says where and why.
 //!
 //! Order: the path that was asked for → a library that the process has mapped already (a framework's) → installed
-//! toolchains → Python wheels → `CUDA_HOME`, `CUDA_PATH` → names that the system knows. A path that was asked for is
+//! toolchains → Python wheels, beside our own first → `CUDA_HOME`, `CUDA_PATH` → names that the system knows. A path that was asked for is
 //! used or is an error; it is never replaced by something else.
 
 use super::nvcc::{Nvcc, NvccSettings};
-use super::{Nvfatbin, Nvrtc, Toolchain, ToolchainError, components, nvrtc};
+use super::{Nvfatbin, Nvrtc, Toolchain, ToolchainError, components, nvrtc, site};
 use parbake_model::report::{Class, Report};
 use parbake_model::{Arch, Target, Toolkit};
 use std::fmt;
@@ -264,9 +264,7 @@ impl Finder<'_> {
                 }
             }
         }
-        let active = std::env::var_os("VIRTUAL_ENV").filter(|v| !v.is_empty());
-        let active = active.map(|v| site_packages(Path::new(&v))).unwrap_or_default();
-        for site in &active {
+        for site in &unique(site::packages().into_iter().chain(site::active()).collect()) {
             place(&format!("wheels, `{}`", site.display()), self.below(site), None);
         }
         for name in ["CUDA_HOME", "CUDA_PATH"] {
@@ -389,12 +387,6 @@ fn unique(paths: Vec<PathBuf>) -> Vec<PathBuf> {
         }
     }
     unique
-}
-
-fn site_packages(environment: &Path) -> Vec<PathBuf> {
-    let mut found = children(&environment.join("lib"));
-    found.retain(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("python3")));
-    found.into_iter().map(|path| path.join("site-packages")).filter(|path| path.is_dir()).collect()
 }
 
 /// The version that the builtins beside an NVRTC carry in their name.

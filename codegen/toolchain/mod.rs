@@ -24,6 +24,7 @@ pub mod nvcc;
 pub mod nvfatbin;
 pub mod nvrtc;
 pub mod process;
+pub mod site;
 #[cfg(test)]
 mod testing;
 

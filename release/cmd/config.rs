@@ -49,7 +49,11 @@ pub(crate) fn run(_: Args, config: Config, bad: &[BadSetting], out: Output) -> R
             table.row([row.name, row.origin, &format!("{}{refused}", row.value)]);
         }
         let folders = config.installed.iter().map(|folder| format!("  {}\n", folder.display()));
-        format!("{}\ninstalled bundles are each `*.pbk` in\n{}", table.text(), folders.collect::<String>())
+        format!(
+            "{}\ninstalled bundles are each `*.pbk` in these, and in the folders in them\n{}",
+            table.text(),
+            folders.collect::<String>()
+        )
     });
     if bad.is_empty() { Ok(()) } else { Err(Failure::shown(bad_settings(bad))) }
 }

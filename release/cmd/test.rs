@@ -47,7 +47,11 @@ fn steps(args: &Args, root: &Path, tally: &mut Tally, out: Output) -> Result<(),
     if args.quick {
         host.arg("--quick");
     }
-    step("Kernels under sanitizers and random schedules", host, root, tally, out)
+    step("Kernels under sanitizers and random schedules", host, root, tally, out)?;
+
+    let mut wheel = Command::new("python3");
+    wheel.arg("tests/wheel/run.py");
+    step("The wheel, data wheels and the Python layer in clean environments", wheel, root, tally, out)
 }
 
 #[derive(Default, Serialize)]
@@ -56,6 +60,9 @@ struct Tally {
     passed: u64,
     failed: u64,
     skipped: u64,
+    /// Of the present step: lines that say so, and what its summaries say.
+    #[serde(skip)]
+    skips: (u64, u64),
 }
 
 /// Runs one command, shows what it prints, and counts from its closing lines and its skips.
@@ -77,6 +84,7 @@ fn step(what: &str, mut command: Command, root: &Path, tally: &mut Tally, out: O
         say(&line);
     }
     let status = child.wait().map_err(cannot)?;
+    tally.end_step();
     say(&format!("   {:.0} s", start.elapsed().as_secs_f64()));
     if status.success() {
         Ok(())
@@ -86,12 +94,18 @@ fn step(what: &str, mut command: Command, root: &Path, tally: &mut Tally, out: O
 }
 
 impl Tally {
+    /// The harness of Rust knows nothing of what the capability helper skips; scripts count what they say.
+    fn end_step(&mut self) {
+        let (lines, counted) = std::mem::take(&mut self.skips);
+        self.skipped += lines.max(counted);
+    }
+
     /// Understands `test result: ok. 9 passed; 0 failed; 0 ignored; …`, `9 passed, 0 failed, 1 skipped`, and the
     /// capability helper's `skipped: needs …`.
     fn read(&mut self, line: &str) {
         // The harness prints a dot for each test that passed, without ending the line.
         if line.trim_start_matches(['.', ' ']).starts_with("skipped: needs ") {
-            self.skipped += 1;
+            self.skips.0 += 1;
         }
         let summary = line.starts_with("test result:") || line.contains(" passed, ");
         if !summary {
@@ -103,9 +117,34 @@ impl Tally {
             match pair[1] {
                 "passed" => self.passed += n,
                 "failed" => self.failed += n,
-                "skipped" | "ignored" => self.skipped += n,
+                "skipped" | "ignored" => self.skips.1 += n,
                 _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    #[test]
+    fn what_a_step_skips_is_counted_once() {
+        let mut tally = Tally::default();
+        for step in [
+            // The harness of Rust.
+            &[".... skipped: needs a GPU", "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured"][..],
+            // A script that says what it skips, and that of another, behind a bar.
+            &[
+                "skipped: needs strace",
+                "| skipped: needs torch",
+                "| 5 passed, 0 failed, 1 skipped",
+                "3 passed, 1 failed, 1 skipped",
+            ],
+        ] {
+            step.iter().for_each(|line| tally.read(line));
+            tally.end_step();
+        }
+        assert_eq!((tally.passed, tally.failed, tally.skipped), (15, 1, 3));
     }
 }

@@ -160,6 +160,8 @@ fn make(label: &str, plan: Plan, output: &Path) -> Result<Made, Report> {
     let by = plan.toolkits.iter().map(|t| format!("CUDA {t}")).collect::<Vec<_>>().join(", ");
     let by = if by.is_empty() { by } else { format!(" ({by})") };
     let metadata = Metadata {
+        folder: WHEEL_FOLDER,
+        label: label.to_owned(),
         name: format!("{WHEEL_PREFIX}{label}"),
         version,
         summary: format!("Kernels of parbake for {on}{by}"),

@@ -473,6 +473,13 @@ pub unsafe fn error_free(error: *mut Failure) {
     }
 }
 
+/// `parbake_set_log_level`: 0, or the number of an error.
+#[must_use]
+pub fn set_log_level(level: c_int) -> c_int {
+    let set = u8::try_from(level).ok().map(crate::log::set_level);
+    if matches!(set, Some(Ok(()))) { 0 } else { Kind::Value.number() }
+}
+
 /// `parbake_text_free`.
 ///
 /// # Safety

@@ -39,18 +39,19 @@ fn a_wheel_holds_the_bundle_its_signature_and_a_record() {
     let info = format!("parbake_bundle_cu130_host_sm90a-{VERSION}.dist-info");
     let place = "parbake_bundles/cu130-host-sm90a/good.pbk";
     let parts = ["METADATA", "WHEEL", "RECORD"].map(|part| format!("{info}/{part}"));
-    assert_eq!(names, [place, &format!("{place}.minisig"), &parts[0], &parts[1], &parts[2]]);
+    let note = "parbake_bundles/cu130-host-sm90a.txt";
+    assert_eq!(names, [place, &format!("{place}.minisig"), note, &parts[0], &parts[1], &parts[2]]);
     assert_eq!(entries[0].1, std::fs::read(&bundle).unwrap());
     let text = |i: usize| String::from_utf8(entries[i].1.clone()).unwrap();
     let (major, rest) = VERSION.split_once('.').unwrap();
     let minor: u64 = rest.split('.').next().unwrap().parse().unwrap();
     if major == "0" {
         let requires = format!("Requires-Dist: parbake>=0.{minor},<0.{}\n", minor + 1);
-        assert!(text(2).contains(&requires), "{}", text(2));
+        assert!(text(3).contains(&requires), "{}", text(3));
     }
-    assert!(text(2).contains(&format!("Version: {VERSION}\n")) && text(3).contains("Tag: py3-none-linux_"));
-    assert_eq!(text(4).lines().count(), 5, "{}", text(4));
-    assert!(text(4).lines().take(4).all(|l| l.contains(",sha256=")) && text(4).ends_with("RECORD,,\n"));
+    assert!(text(3).contains(&format!("Version: {VERSION}\n")) && text(4).contains("Tag: py3-none-linux_"));
+    assert_eq!(text(5).lines().count(), 6, "{}", text(5));
+    assert!(text(5).lines().take(5).all(|l| l.contains(",sha256=")) && text(5).ends_with("RECORD,,\n"));
 
     // Neither times nor permissions nor the folder show.
     let before = std::fs::read(&wheel).unwrap();

@@ -16,17 +16,18 @@ pub(crate) fn build_folder() -> PathBuf {
 /// The shared library, built by whoever asks first: cargo does not build it for the tests of another package.
 pub(crate) fn shared_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let folder = build_folder();
-        let release = folder.file_name().is_some_and(|n| n == "release");
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let mut command = Command::new(cargo);
-        command.args(["build", "--quiet", "--locked", "--package", "parbake-ffi"]).current_dir(root());
-        command.arg("--target-dir").arg(folder.parent().unwrap());
-        command.args(release.then_some("--release"));
-        good(&command.output().unwrap(), "cargo build");
-        folder.join("libparbake_ffi.so")
-    })
+    LIBRARY.get_or_init(|| built(&["--package", "parbake-ffi"], "libparbake_ffi.so"))
+}
+
+/// Has cargo build something for the profile of this test, and says where it is.
+pub(crate) fn built(what: &[&str], file: &str) -> PathBuf {
+    let folder = build_folder();
+    let release = folder.file_name().is_some_and(|n| n == "release");
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    command.args(["build", "--quiet", "--locked"]).args(what).current_dir(root());
+    command.arg("--target-dir").arg(folder.parent().unwrap()).args(release.then_some("--release"));
+    good(&command.output().unwrap(), "cargo build");
+    folder.join(file)
 }
 
 /// Fails with everything that a program said unless it succeeded; its standard output.

@@ -276,6 +276,11 @@ int main(void) {
         printf("%s\n", parbake_error_message(error));
         return 1;
     }
+    check(parbake_set_log_level(2) == PARBAKE_ERROR_VALUE, "log level 2", "it was taken");
+    check(parbake_set_log_level(-1) == PARBAKE_ERROR_VALUE, "log level -1", "it was taken");
+    check(parbake_set_log_level(0) == PARBAKE_OK, "log level 0", "it was not taken");
+    check(parbake_use_bundles("") == 1 && parbake_use_bundles(NULL) == 1, "use_bundles", "it is too late");
+    check(parbake_set_default("PARBAKE_JIT", NULL) == 1, "set_default", "it is too late");
     arguments(library);
     libraries(library);
     questions(library);

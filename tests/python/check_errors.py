@@ -63,7 +63,7 @@ def wrong_arguments(framework):
     assert parbake.rmsnorm(x[:0], w, enable_pdl=True, target=target).shape == (0, 128)
 
 
-@check("tvm_ffi")
+@check("tvm_ffi", "host")
 def from_numpy():
     wrong_arguments(Numpy())
     x = numpy.ones((2, 64), numpy.float32)
@@ -94,7 +94,7 @@ def tensors_of_two_devices_are_refused():
     refused(ValueError, ["x: device", "cuda"], lambda: parbake.rmsnorm(x, w.cuda(), target="host"))
 
 
-@check("tvm_ffi")
+@check("tvm_ffi", "host")
 def codes_are_on_our_exceptions():
     assert issubclass(parbake.NotCoveredError, parbake.Error) and issubclass(parbake.Error, RuntimeError)
     assert parbake.Error("[PB-2103] x").code == "PB-2103" and parbake.Error("x").code is None

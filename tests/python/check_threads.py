@@ -52,7 +52,7 @@ def hammer(framework, threads=16, calls=625):
     assert not findings, findings[0]
 
 
-@check("tvm_ffi")
+@check("tvm_ffi", "host")
 def ten_thousand_calls_from_sixteen_threads_numpy():
     hammer(Numpy())
 
@@ -62,7 +62,7 @@ def ten_thousand_calls_from_sixteen_threads_torch():
     hammer(Torch())
 
 
-@check("tvm_ffi")
+@check("tvm_ffi", "host")
 def threads_that_come_first_together_are_served_while_one_compiles():
     """All are right, the kernel is compiled once, and Python runs on meanwhile."""
     said = alone(
@@ -86,7 +86,7 @@ def threads_that_come_first_together_are_served_while_one_compiles():
     assert gap < max(0.25 * took, 0.3)
 
 
-@check("tvm_ffi", "torch")
+@check("tvm_ffi", "host")
 def calls_go_on_while_another_kernel_is_compiled():
     said = alone(
         "import threading, time\n"

@@ -1,6 +1,5 @@
 """PyTorch: compiled functions, gradients, subclasses; on a GPU graphs, streams, devices and large tensors."""
 
-import numpy
 from harness import Setup, Torch, check, expect_near, norm, random
 
 import parbake
@@ -133,9 +132,15 @@ def exported_and_faked():
 def gradients_are_refused_where_they_are_recorded():
     import torch
 
-    framework, (v, _, u), (x, residual, w) = tensors("f32")
+    framework, (v, old, u), (x, residual, w) = tensors("f32")
     parameter = torch.nn.Parameter(w)
+
+    @torch.compile(backend="eager")
+    def in_a_graph(x, residual, w):
+        parbake.fused_add_rmsnorm(x, residual, w, target=TARGET)
+
     for call in (
+        lambda: in_a_graph(x, residual, parameter),
         lambda: parbake.rmsnorm(x, parameter, target=TARGET),
         lambda: parbake.rmsnorm(x.clone().requires_grad_(), w, target=TARGET),
         lambda: parbake.fused_add_rmsnorm(x, residual, parameter, target=TARGET),
@@ -146,7 +151,7 @@ def gradients_are_refused_where_they_are_recorded():
             assert "requires_grad=True" in str(error) and "no_grad" in str(error), error
         else:
             raise AssertionError("a gradient was lost in silence")
-    assert (framework.read(residual) == framework.read(residual)).all()
+    assert (framework.read(x) == v).all() and (framework.read(residual) == old).all()
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
             expect_near(framework.read(parbake.rmsnorm(x, parameter, target=TARGET)), norm(v, u), "f32")
@@ -182,7 +187,7 @@ def queued_on_the_current_stream():
     stream, late = torch.cuda.Stream(), torch.zeros_like(a)
     with torch.cuda.stream(stream):
         # The input is there only when this stream has come that far.
-        torch.cuda._sleep(200_000_000)
+        torch.cuda._sleep(1_000_000_000)
         late.copy_(a)
         out = parbake.rmsnorm(late, w)
         assert not stream.query(), "the call waited for the GPU"
@@ -252,8 +257,11 @@ def a_call_costs_little():
         "parbake.rmsnorm(x, w)": lambda: parbake.rmsnorm(x, w),
         "torch.nn.functional.rms_norm": lambda: torch.nn.functional.rms_norm(x, (1024,), w),
     }
+    took = {}
     with torch.no_grad():
         for name, call in rows.items():
             call()
-            print(f"  host time per call: {name} {median(call):.2f} µs")
-    assert numpy.isfinite(median(rows["parbake.rmsnorm(x, w)"]))
+            took[name] = median(call)
+            print(f"  host time per call: {name} {took[name]:.2f} µs")
+    ours, *_, theirs = took.values()
+    assert ours < theirs, "slower than PyTorch's own"

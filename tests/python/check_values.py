@@ -32,7 +32,7 @@ def all_functions(framework):
                 expect_near(framework.read(a), norm(x + residual, weight, 1e-6, bias), dtype, "fused_add_rmsnorm")
 
 
-@check("tvm_ffi")
+@check("tvm_ffi", "host")
 def from_numpy():
     all_functions(Numpy())
 
@@ -60,7 +60,7 @@ def into_poison(framework):
         assert numpy.isnan(whole).sum() == 6 * 256 - 4 * 128
 
 
-@check("tvm_ffi")
+@check("tvm_ffi", "host")
 def numpy_outputs_are_written_whole():
     into_poison(Numpy())
 

@@ -24,7 +24,7 @@ class Skip(Exception):
 
 
 def check(*needs):
-    """Marks a check that needs modules or "cuda", "two GPUs"."""
+    """Marks a check that needs modules, "host" (what compiles for the host target), "cuda" or "two GPUs"."""
 
     def keep(body):
         CHECKS.append((f"{body.__module__.removeprefix('check_')} {body.__name__}", needs, body))
@@ -41,6 +41,11 @@ def missing(need):
         import torch
 
         return None if torch.cuda.device_count() >= (2 if need == "two GPUs" else 1) else need
+    if need == "host":
+        import parbake
+
+        served = parbake.supports("rmsnorm", dtype="f32", target="host")
+        return None if served else "a C++ compiler, for the host target"
     return None if importlib.util.find_spec(need) else need
 
 
@@ -51,7 +56,9 @@ def run(only):
             continue
         began = time.perf_counter()
         try:
-            lacks = [m for m in map(missing, needs) if m]
+            # Without a GPU everything runs on the host target.
+            where = ["host"] if "tvm_ffi" in needs and Setup.device == "cpu" and "host" not in needs else []
+            lacks = [m for m in map(missing, [*needs, *where]) if m]
             if lacks:
                 raise Skip(", ".join(lacks))
             body()

@@ -45,6 +45,8 @@ def main():
         os.environ["PARBAKE_LIBRARY"] = str(pathlib.Path(given.library or default).resolve())
         os.environ.setdefault("PARBAKE_KERNELS", str(CHECKOUT / "kernels"))
     harness.Setup.device = given.device
+    # PyTorch and JAX share the GPU.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     for part in PARTS:
         importlib.import_module(f"check_{part}")
     return harness.run(given.only)

@@ -10,6 +10,9 @@ use zip::{CompressionMethod, DateTime, ZipWriter};
 
 /// What pip is told.
 pub(super) struct Metadata {
+    /// The folder of the bundles, below site-packages, and what it is called in there.
+    pub(super) folder: &'static str,
+    pub(super) label: String,
     pub(super) name: String,
     pub(super) version: String,
     pub(super) summary: String,
@@ -71,9 +74,14 @@ pub(super) fn write(wheel: &Path, metadata: &Metadata, mut files: Vec<File>) -> 
             zip.start_file(&file.place, options(length))?;
             record += &row(&file.place, &mut source, &mut zip)?;
         }
+        // pip removes a folder with the last file that lies directly in it, so there is one.
+        let note = format!("{}/{}.txt", metadata.folder, metadata.label);
         let folder = format!("{}.dist-info", metadata.stem());
-        for (name, text) in [("METADATA", metadata.metadata()), ("WHEEL", metadata.wheel())] {
-            let place = format!("{folder}/{name}");
+        for (place, text) in [
+            (note, format!("{}, version {}\n", metadata.summary, metadata.version)),
+            (format!("{folder}/METADATA"), metadata.metadata()),
+            (format!("{folder}/WHEEL"), metadata.wheel()),
+        ] {
             zip.start_file(&place, options(0))?;
             record += &row(&place, &mut text.as_bytes(), &mut zip)?;
         }

@@ -118,9 +118,8 @@ def set_log_level(level):
     Example:
         >>> parbake.set_log_level(0)
     """
-    if level not in (0, 1, 3, 5, 10):
+    if _load.library().parbake_set_log_level(ctypes.c_int(level)) != 0:
         raise ValueError(f"set_log_level: expected 0, 1, 3, 5 or 10, got {level!r}")
-    _load.library().parbake_set_log_level(ctypes.c_int(level))
 
 
 def _op(op):

@@ -35,19 +35,20 @@ FUNCTIONS = {}
 
 def call(function, target, *arguments):
     """Calls `function` with its arguments in order, those without effect left out."""
-    torch = sys.modules.get("torch")
-    jax = sys.modules.get("jax")
     tensors = [arguments[i] for i in function.tensors]
-    if jax is not None and any(isinstance(t, jax.Array) for t in tensors):
+    if isinstance_of("jax", "Array", tensors):
         from parbake import _jax
 
         return _jax.call(function, target, arguments)
-    if torch is not None and any(isinstance(t, torch.Tensor) for t in tensors):
+    if isinstance_of("torch", "Tensor", tensors):
+        torch = sys.modules["torch"]
         if any(isinstance(t, torch.Tensor) and type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
             # A subclass of its own mind (fake, distributed, quantised) decides what becomes of an operator.
             return _as_operator(function, target, arguments)
         _refuse_gradients(torch, function, arguments)
-    native = _bound(function, torch)
+        native = _bound(function, torch)
+    else:
+        native = _bound(function, None)
     if function.returns is None or arguments[function.returns] is not None:
         native(*_native(function, target, arguments))
         return None if function.returns is None else arguments[function.returns]
@@ -56,6 +57,12 @@ def call(function, target, *arguments):
     given[function.returns] = out
     native(*_native(function, target, given))
     return out
+
+
+def isinstance_of(framework, name, tensors):
+    """Whether one of them is of a framework. One that nobody imported made none of them."""
+    kind = getattr(sys.modules.get(framework), name, None)
+    return kind is not None and any(isinstance(t, kind) for t in tensors)
 
 
 def traced_call(function, target, *arguments):
@@ -129,10 +136,11 @@ def _refuse_gradients(torch, function, arguments):
             )
 
 
-def operators():
+def traced(function, *arguments):
     """The operators of PyTorch, for a compiler to follow."""
     import torch
 
+    _refuse_gradients(torch, function, arguments)
     define_operators()
     return torch.ops.parbake
 

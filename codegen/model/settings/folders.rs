@@ -1,4 +1,4 @@
-//! Where things lie if no setting says it: below the folders of the user.
+//! The folders that a user's environment gives.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
