@@ -70,7 +70,7 @@ fn check_arguments(op: &Op, peer: &Peer, i: &str, wrong: &mut dyn FnMut(&[&str],
         } else if peer.fixed.contains_key(declared) {
             wrong(&at, format!("`{declared}` is fixed for this peer"));
         }
-        let returned = tensor.is_some() && peer.returns.as_ref() == Some(name);
+        let returned = tensor.is_some_and(|t| t.role == Role::Out) && peer.returns.as_ref() == Some(name);
         if returned || scalar.is_some_and(|s| s.default.is_some()) {
             optional = Some(name);
         } else if let Some(before) = optional {

@@ -105,12 +105,7 @@ pub const SETTINGS: &[Setting] = &[
          their own, beside the normal ones (diagnosis)",
     ),
     setting("PARBAKE_KERNELS", "path", "sources inside the library", "Folder of kernel sources to use instead"),
-    setting(
-        "PARBAKE_LIBRARY",
-        "path",
-        "beside the Python package",
-        "The shared library that the Python package loads, instead of its own: of the same version",
-    ),
+    setting("PARBAKE_LIBRARY", "path", "in the Python package", "Library that the Python package loads instead"),
     setting(
         "PARBAKE_LOADER_LOG",
         "error|warn|info|debug|trace|off",
