@@ -12,7 +12,8 @@ use crate::check::{BadArguments, Violation};
 use crate::code::{Place, Stream};
 use crate::error::Error;
 use crate::library::{Library, OpId};
-use crate::tensor::Tensor;
+use crate::log;
+use crate::tensor::{MAX_RANK, Tensor};
 use dlpack::DLTensor;
 use parbake_model::op::{self, Op};
 use std::mem::MaybeUninit;
@@ -122,11 +123,14 @@ impl Wrong {
     ) {
         self.0.push(Violation { argument: argument.to_owned(), what, expected: expected.into(), got: got.into() });
     }
-    pub(crate) fn check(self, op: &Op) -> Result<(), Error> {
+    /// An error if there is any, which the API log is told of: the call does not come as far as [`Library::call`].
+    pub(crate) fn check(self, library: &Library, op: &Op) -> Result<(), Error> {
         if self.0.is_empty() {
             return Ok(());
         }
-        Err(Error::Arguments(BadArguments { op: op.name.clone(), violations: self.0 }))
+        let error = Error::Arguments(BadArguments { op: op.name.clone(), violations: self.0 });
+        log::refused(library, op, &error);
+        Err(error)
     }
 }
 
@@ -153,17 +157,17 @@ pub unsafe fn call(
     let def = library.definition(op);
     let mut views = [const { MaybeUninit::uninit() }; MAX_TENSORS];
     let mut wrong = Wrong::default();
-    let mut place = None;
+    let (mut place, mut leading) = (None, None);
     if tensors.len() != def.tensors.len() || tensors.len() > MAX_TENSORS {
         wrong.add("call", "count", format!("{} tensors", def.tensors.len()), tensors.len().to_string());
-        return wrong.check(def).map(|()| unreachable!("bug: something is wrong"));
+        return wrong.check(library, def).map(|()| unreachable!("bug: something is wrong"));
     }
     for ((given, declared), view) in tensors.iter().zip(&def.tensors).zip(&mut views) {
         at_one_place(given, declared, target, &mut place, &mut wrong);
         // SAFETY: the caller vouches for the descriptor.
         match unsafe { given.view() } {
             Ok(tensor) => {
-                view.write(folded(tensor, declared, def, &mut wrong));
+                view.write(folded(tensor, declared, def, &mut leading, &mut wrong));
             }
             Err((what, expected, got)) => {
                 let expected = if what == "dtype" { dtypes(declared, def) } else { expected };
@@ -171,7 +175,7 @@ pub unsafe fn call(
             }
         }
     }
-    wrong.check(def)?;
+    wrong.check(library, def)?;
     let place = place.unwrap_or(Place::Host);
     let stream = match place {
         Place::Cuda(ordinal) => stream(ordinal),
@@ -205,19 +209,42 @@ fn at_one_place(given: &DLTensor, declared: &op::Tensor, target: Target, place: 
     }
 }
 
-/// Lets leading dimensions be the one that the op declares.
+/// Lets leading dimensions be the one that the op declares. They are the same for all tensors: that their product agrees
+/// is not enough.
 #[inline]
-fn folded(tensor: Tensor, declared: &op::Tensor, def: &Op, wrong: &mut Wrong) -> Tensor {
+fn folded(tensor: Tensor, declared: &op::Tensor, def: &Op, leading: &mut Option<Leading>, wrong: &mut Wrong) -> Tensor {
     let rank = declared.shape.len();
-    if tensor.shape().len() <= rank || !declared.shape.first().and_then(|s| def.dim(s)).is_some_and(|d| d.folds) {
+    let folds = declared.shape.first().and_then(|s| def.dim(s)).is_some_and(|d| d.folds);
+    let Some(count) = (tensor.shape().len() + 1).checked_sub(rank).filter(|n| folds && *n > 0) else { return tensor };
+    let found = Leading { extents: tensor.shape_array(), count };
+    let before = *leading.get_or_insert(found);
+    // Where each has one, they are compared with the rest of the shape.
+    if (before.count > 1 || count > 1) && before.extents() != found.extents() {
+        let expected = format!("leading dimensions {:?}, as of the tensors before it", before.extents());
+        wrong.add(&declared.name, "shape", expected, format!("{:?} of {:?}", found.extents(), tensor.shape()));
+        return tensor;
+    }
+    if count == 1 {
         return tensor;
     }
     tensor.folded(rank).unwrap_or_else(|| {
-        let leading = tensor.shape().len() - rank + 1;
-        let expected = format!("strides with which the first {leading} dimensions are one, as after `reshape`");
+        let expected = format!("strides with which the first {count} dimensions are one, as after `reshape`");
         wrong.add(&declared.name, "stride", expected, format!("{:?} for {:?}", tensor.strides(), tensor.shape()));
         tensor
     })
+}
+
+/// The dimensions of a tensor that stand for the first one of an op's.
+#[derive(Clone, Copy)]
+struct Leading {
+    extents: [i64; MAX_RANK],
+    count: usize,
+}
+
+impl Leading {
+    fn extents(&self) -> &[i64] {
+        &self.extents[..self.count]
+    }
 }
 
 /// The element types that a tensor may have, for a person.

@@ -1,6 +1,7 @@
 //! The API log: what was called, with what, and which kernel served it. `docs/api-log.md` shows it from outside.
 //!
-//! Calls are logged in one place, [`Library::call`], which every door ends in. Everything about a call is written before
+//! Calls are logged in one place, [`Library::call`], which every door ends in; a call that a door refuses is logged there.
+//! Everything about a call is written before
 //! its kernel is launched, by `write` and not through a buffer of this process: whatever the kernel does to it, the
 //! line is there. A log that cannot be written warns once and never fails a call.
 
@@ -79,6 +80,17 @@ pub fn set_level(level: u8) -> Result<(), Error> {
 fn concerns(config: &Config, op: &Op) -> bool {
     config.log_include.as_deref().is_none_or(|globs| glob(globs, op))
         && !config.log_exclude.as_deref().is_some_and(|globs| glob(globs, op))
+}
+
+/// Logs a call that its door refused: one whose arguments do not even make tensors and numbers.
+#[cold]
+pub(crate) fn refused(library: &Library, op: &Op, error: &Error) {
+    if on() && concerns(&library.config, op) {
+        // Where it would have run is not known, or there is more than one place.
+        let lines = Lines::new(&library.config, NEXT.fetch_add(1, Ordering::Relaxed), Place::Host);
+        lines.call(op);
+        lines.failed(error, 0.0);
+    }
 }
 
 /// A call that is being logged.

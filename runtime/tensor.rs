@@ -73,6 +73,10 @@ impl Tensor {
     pub fn shape(&self) -> &[i64] {
         &self.shape[..self.rank]
     }
+    /// Extents, ones behind the last.
+    pub(crate) fn shape_array(&self) -> [i64; MAX_RANK] {
+        self.shape
+    }
     /// Strides in elements.
     #[must_use]
     pub fn strides(&self) -> &[i64] {

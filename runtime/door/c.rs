@@ -156,7 +156,7 @@ pub unsafe fn call<const T: usize, const S: usize>(
                     format!("{} tensors and {} scalars", def.tensors.len(), def.scalars.len()),
                     format!("{T} and {S}"),
                 );
-                return wrong.check(def);
+                return wrong.check(library, def);
             }
             for (tensor, declared) in tensors.iter().zip(&def.tensors) {
                 if tensor.is_null() {
@@ -173,7 +173,7 @@ pub unsafe fn call<const T: usize, const S: usize>(
                     })
                 }
             };
-            wrong.check(def)?;
+            wrong.check(library, def)?;
             let tensors = tensors.map(|t| &*t);
             super::call(library, op, &tensors, &scalars, target, |_| Stream(stream)).map(drop)
         })

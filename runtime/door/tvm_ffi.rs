@@ -181,7 +181,7 @@ unsafe fn call_op(library: &Library, built_in: usize, args: &[Any]) -> Result<()
     let required = tensors + def.scalars.iter().take_while(|s| s.default.is_none()).count();
     if !(required..=tensors + scalars + 1).contains(&args.len()) || tensors > MAX_TENSORS || scalars > MAX_SCALARS {
         wrong.add("call", "count", signature(def), format!("{} arguments", args.len()));
-        return wrong.check(def);
+        return wrong.check(library, def);
     }
     let mut given = [&NOTHING; MAX_TENSORS];
     for ((place, arg), declared) in given.iter_mut().zip(args).zip(&def.tensors) {
@@ -217,7 +217,7 @@ unsafe fn call_op(library: &Library, built_in: usize, args: &[Any]) -> Result<()
             }
         },
     };
-    wrong.check(def)?;
+    wrong.check(library, def)?;
     // SAFETY: as the caller vouches.
     unsafe { super::call(library, op, &given[..tensors], &values[..scalars], target, stream) }.map(drop)
 }
