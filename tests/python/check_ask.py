@@ -43,7 +43,8 @@ def dtypes_of_pytorch_are_taken():
 @check()
 def explain_gives_the_whole_decision():
     why = parbake.explain("rmsnorm", dtype="f16", target="host")
-    assert [step["place"] for step in why.decision["steps"]][0] == "bundles"
+    # The first places are bundles, or the word that there are none.
+    assert "bundle" in why.decision["steps"][0]["place"], why
     assert "spec_id" in why.identities
 
 

@@ -49,8 +49,10 @@ def _operator(function, name, places, changed):
         arguments = [None] * len(function.parameters)
         for place, value in zip(places, given):
             arguments[place] = value
+        # The dispatcher leaves out arguments at the end that are their defaults.
+        target = given[len(places)] if len(given) > len(places) else None
         with torch.no_grad():
-            result = call(function, given[-1], *arguments)
+            result = call(function, target, *arguments)
         return result if returned else None
 
     def fake(*given):
