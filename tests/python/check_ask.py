@@ -64,4 +64,5 @@ def wrong_questions_are_refused():
     refused(ValueError, ["dtype"], lambda: parbake.supports("rmsnorm", dtype="f32 block=1", target="host"))
     refused(TypeError, ["name of an op"], lambda: parbake.supports(3, target="host"))
     refused(ValueError, ["nothing/*"], lambda: parbake.prepare("nothing/*", target="host"))
+    refused(ValueError, ["rmsnrm", "did you mean"], lambda: parbake.prepare("rmsnorm,rmsnrm", target="host"))
     refused(ValueError, ["0, 1, 3, 5 or 10", "2"], lambda: parbake.set_log_level(2))
