@@ -50,8 +50,10 @@ def _operator(function, name, places, changed):
         arguments = [None] * len(function.parameters)
         for place, value in zip(places, given):
             arguments[place] = value
+        # PyTorch leaves out a last argument that has its default.
+        target = given[len(places)] if len(given) > len(places) else None
         # Not `call`: that would come back here for a tensor that stays what it is.
-        result = launch(function, given[-1], arguments)
+        result = launch(function, target, arguments)
         return result if returned else None
 
     def fake(*given):
