@@ -111,13 +111,16 @@ fn stub(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
 
 fn module(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
     let mut text = format!("\"\"\"Kernels of the family `{family}`.\"\"\"\n\n");
-    text += "from parbake._call import Function, Unbound, call, traced\n\n";
-    text +=
-        "# Bound at the first call: a tensor of PyTorch, it or a parameter, whether gradients are recorded, and the\n";
-    text += "# functions of TVM FFI.\n_Tensor = Unbound\n_TENSORS = ()\n_grad = _empty_like = None\n";
+    // No name of an op, a function or an argument is one of these: what is made of such names begins with `_native_`,
+    // `_traced_` or `_ROW_`, or with a letter.
+    text += "from parbake._call import Function as _Function, Unbound as _Unbound\n";
+    text += "from parbake._call import call as _call, traced as _traced, unclear as _unclear\n\n";
+    text += "# Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many\n";
+    text += "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; and the functions of\n";
+    text += "# TVM FFI.\n_Tensor = _Unbound\n_TENSORS = ()\n_grad = _modes = _tracing = _forward = _empty_like = None\n";
     let mut ops: Vec<_> = functions.iter().map(|(op, _)| &op.name).collect();
     ops.dedup();
-    ops.iter().for_each(|op| text += &format!("_{op} = None\n"));
+    ops.iter().for_each(|op| text += &format!("_native_{op} = None\n"));
     for (op, f) in functions {
         function(&mut text, op, f);
     }
@@ -127,7 +130,7 @@ fn module(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
 /// The row, the function, and how it is traced.
 fn function(text: &mut String, op: &Op, f: &Function<'_>) {
     let name = &f.name;
-    let row = format!("_{}", name.to_uppercase());
+    let row = format!("_ROW_{}", name.to_uppercase());
     let real: Vec<_> = f.parameters.iter().filter(|p| !matches!(p.kind, Kind::Ignored(_))).collect();
     let given: Vec<_> = real.iter().map(|p| p.name.as_str()).collect();
     let _ = writeln!(text, "\n\ndef {name}({}):", signature(f));
@@ -142,41 +145,53 @@ fn function(text: &mut String, op: &Op, f: &Function<'_>) {
         let _ = writeln!(text, "        and type({}) {test}", p.name);
     }
     let gradients: Vec<_> = read.iter().map(|p| format!("{}.requires_grad", p.name)).collect();
-    if !gradients.is_empty() {
-        let _ = writeln!(text, "        and not (_grad() and ({}))", gradients.join(" or "));
-    }
-    text.push_str("    ):\n");
-    let native = format!("_{}({})", op.name, native(op, f).join(", "));
-    match f.returns.and_then(|r| Some((f.argument(&r.name)?, f.argument(&op.like(r)?.name)?))) {
+    let _ = writeln!(text, "        and _forward._current_level < 0");
+    let recorded = match gradients.is_empty() {
+        true => String::new(),
+        false => format!(" or (_grad() and ({}))", gradients.join(" or ")),
+    };
+    let _ = writeln!(text, "        and not (_modes() or _tracing(){recorded})\n    ):");
+    let scalars = real.iter().filter(|p| matches!(p.kind, Kind::Scalar(_))).map(|p| format!(", {}", p.name));
+    let scalars: String = scalars.collect();
+    let otherwise = format!("return _call({row}, {TARGET}, {})", given.join(", "));
+    let native = format!("_native_{}({})", op.name, native(op, f).join(", "));
+    let result = match f.returns.and_then(|r| Some((f.argument(&r.name)?, f.argument(&op.like(r)?.name)?))) {
         Some((out, like)) => {
             let _ = writeln!(text, "        if {out} is None:\n            {out} = _empty_like({like})");
-            let _ =
-                writeln!(text, "        if type({out}) is _Tensor:\n            {native}\n            return {out}");
+            let _ = writeln!(text, "        elif type({out}) is not _Tensor or {out}.requires_grad:");
+            let _ = writeln!(text, "            {otherwise}");
+            out
         }
-        None => {
-            let _ = writeln!(text, "        {native}\n        return None");
-        }
-    }
-    let _ = writeln!(text, "    return call({row}, {TARGET}, {})", given.join(", "));
+        None => "None",
+    };
+    let _ = writeln!(text, "        try:\n            {native}\n            return {result}");
+    let _ = writeln!(text, "        except Exception as _error:");
+    let _ = writeln!(text, "            if not _unclear(_error{scalars}):\n                raise");
+    let _ = writeln!(text, "    {otherwise}");
     // What a compiler of PyTorch follows instead.
     let _ = writeln!(text, "\n\ndef _traced_{name}({}):", signature(f));
-    let _ = writeln!(text, "    operators = traced({row}, {})", given.join(", "));
+    for p in &real {
+        if let Kind::Scalar(Scalar { default: Some(d), .. }) = p.kind {
+            let _ = writeln!(text, "    if {0} is None:\n        {0} = {1}", p.name, number(*d));
+        }
+    }
+    let _ = writeln!(text, "    _operators = _traced({row}, {})", given.join(", "));
     let inputs: Vec<_> = real.iter().filter(|p| !f.is_optional(p) || !matches!(p.kind, Kind::Tensor(_))).collect();
     let inputs: Vec<_> = inputs.iter().map(|p| p.name.as_str()).collect();
     match f.returns.and_then(|r| f.argument(&r.name)) {
         Some(out) => {
             let _ = writeln!(text, "    if {out} is None:");
-            let _ = writeln!(text, "        return operators.{name}({}, {TARGET})", inputs.join(", "));
-            let _ = writeln!(text, "    operators.{name}_out({}, {TARGET})\n    return {out}", given.join(", "));
+            let _ = writeln!(text, "        return _operators.{name}({}, {TARGET})", inputs.join(", "));
+            let _ = writeln!(text, "    _operators.{name}_out({}, {TARGET})\n    return {out}", given.join(", "));
         }
         None => {
-            let _ = writeln!(text, "    operators.{name}({}, {TARGET})", given.join(", "));
+            let _ = writeln!(text, "    _operators.{name}({}, {TARGET})", given.join(", "));
         }
     }
     // The facts of both, for everything else.
     let _ = writeln!(
         text,
-        "\n\n{row} = Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",",
+        "\n\n{row} = _Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",",
         op.name
     );
     text.push_str("    # Argument: role, and of a scalar the default.\n    parameters=(\n");

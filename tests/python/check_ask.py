@@ -56,6 +56,17 @@ def prepare_has_kernels_ready():
 
 
 @check()
+def answers_are_copied_and_pickled():
+    import copy
+    import pickle
+
+    answer = parbake.supports("rmsnorm", dtype="f32", target="host")
+    for other in (copy.copy(answer), copy.deepcopy(answer), pickle.loads(pickle.dumps(answer))):
+        assert type(other) is type(answer) and other.document == answer.document and other.uri == answer.uri
+    assert not hasattr(answer, "nothing")
+
+
+@check()
 def wrong_questions_are_refused():
     refused(ValueError, ["PB-1107", "rmsnrm"], lambda: parbake.supports("rmsnrm", dtype="f32", target="host"))
     refused(ValueError, ["PB-1108"], lambda: parbake.supports("rmsnorm", dtype="f8", target="host"))
@@ -66,3 +77,7 @@ def wrong_questions_are_refused():
     refused(ValueError, ["nothing/*"], lambda: parbake.prepare("nothing/*", target="host"))
     refused(ValueError, ["rmsnrm", "did you mean"], lambda: parbake.prepare("rmsnorm,rmsnrm", target="host"))
     refused(ValueError, ["0, 1, 3, 5 or 10", "2"], lambda: parbake.set_log_level(2))
+    for level in (2**32 + 3, -(2**40), 2**31):
+        refused(ValueError, ["0, 1, 3, 5 or 10", str(level)], lambda: parbake.set_log_level(level))
+    for level in ("3", 3.0, None):
+        refused(TypeError, ["set_log_level", "0, 1, 3, 5 or 10", repr(level)], lambda: parbake.set_log_level(level))

@@ -1,5 +1,6 @@
 """Wrong arguments: the right exception, with op, argument, what was expected and what came; and nothing written."""
 
+import importlib.util
 import inspect
 
 import numpy
@@ -69,6 +70,70 @@ def from_numpy():
     x = numpy.ones((2, 64), numpy.float32)
     words = ["PB-2001", "rmsnorm", "x: device", 'target="host"', "got cpu"]
     refused(ValueError, words, lambda: parbake.rmsnorm(x, x[0].copy()))
+
+
+@check("tvm_ffi", "host")
+def read_only_arrays_are_inputs_and_no_outputs():
+    x, w = numpy.full((4, 64), 2.0, numpy.float32), numpy.ones(64, numpy.float32)
+    expected = parbake.rmsnorm(x, w, target="host")
+    fixed = numpy.frombuffer(x.tobytes(), numpy.float32).reshape(4, 64)
+    weight = numpy.lib.stride_tricks.as_strided(w, writeable=False)
+    assert not fixed.flags.writeable and not weight.flags.writeable
+    got = parbake.rmsnorm(fixed, weight, target="host")
+    assert numpy.array_equal(got, expected) and got.flags.writeable
+    assert numpy.array_equal(parbake.rmsnorm(numpy.broadcast_to(x[0], (4, 64))[:1], weight, target="host"), expected[:1])
+    assert not fixed.flags.writeable and (fixed == 2).all()
+    words = ["nothing was launched", "expected memory that may be written, got a read-only"]
+    refused(ValueError, ["rmsnorm", "out: ", *words], lambda: parbake.rmsnorm(x, w, out=fixed, target="host"), fixed)
+    call = lambda: parbake.fused_add_rmsnorm(x, fixed, w, target="host")  # noqa: E731
+    refused(ValueError, ["fused_add_rmsnorm", "residual: ", *words], call, x, fixed)
+
+
+@check("tvm_ffi", "host")
+def arrays_that_cannot_be_handed_over_are_named():
+    x, w = numpy.ones((2, 64), numpy.float32), numpy.ones(64, numpy.float32)
+    kinds = [">f4", object, str, "M8[s]", "f4,f4"]
+    if importlib.util.find_spec("ml_dtypes"):
+        import ml_dtypes
+
+        kinds.append(ml_dtypes.bfloat16)
+    for kind in kinds:
+        other = numpy.zeros((2, 64), kind)
+        words = ["rmsnorm", "nothing was launched", "expected a dense tensor", str(other.dtype)]
+        refused(TypeError, ["input: ", *words], lambda: parbake.rmsnorm(other, w, target="host"))
+        refused(TypeError, ["weight: ", *words], lambda: parbake.rmsnorm(x, other[0], target="host"))
+        refused(TypeError, ["out: ", *words], lambda: parbake.rmsnorm(x, w, out=other, target="host"))
+        other.flags.writeable = False
+        refused(TypeError, ["input: ", *words], lambda: parbake.rmsnorm(other, w, target="host"))
+
+
+@check("tvm_ffi", "torch")
+def tensors_that_cannot_be_handed_over_are_named():
+    import torch
+
+    x, w = torch.ones(2, 64), torch.ones(64)
+    for target in ("host", None):
+        words = ["rmsnorm", "input: ", "nothing was launched"]
+        refused(ValueError, [*words, "memory", "meta"], lambda: parbake.rmsnorm(x.to("meta"), w, target=target))
+        refused(TypeError, [*words, "dense"], lambda: parbake.rmsnorm(x.to_sparse(), w, target=target))
+        each = torch.vmap(lambda x: parbake.rmsnorm(x, w, target=target))
+        refused(TypeError, [*words, "memory"], lambda: each(torch.ones(3, 2, 64)))
+
+
+@check("tvm_ffi", "torch")
+def numbers_of_any_size_and_none():
+    import torch
+
+    x, w = torch.full((2, 64), 2.0), torch.ones(64)
+    for eps in (10**30, -(10**30), 10**400):
+        words = ["PB-2001", "rmsnorm", "eps: value: expected 0 to 1, got"]
+        refused(ValueError, words, lambda: parbake.rmsnorm(x, w, eps, target="host"))
+        # The fast path: here the device does not fit either.
+        refused(ValueError, words[:2], lambda: parbake.rmsnorm(x, w, eps))
+    expected = parbake.rmsnorm(x, w, target="host")
+    assert torch.equal(parbake.rmsnorm(x, w, None, target="host"), expected)
+    compiled = torch.compile(lambda x, w: parbake.rmsnorm(x, w, None, target="host"), backend="eager")
+    assert torch.equal(compiled(x, w), expected)
 
 
 @check("tvm_ffi", "torch")

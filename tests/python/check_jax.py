@@ -82,9 +82,16 @@ def what_does_not_exist_is_refused():
     x = numpy.ones((3, 64), numpy.float32)
     refused(TypeError, ["out", "do not change"], lambda: parbake.rmsnorm(x, x[0].copy(), out=a, target=target))
     refused(TypeError, ["eps", "static"], lambda: jax.jit(lambda e: parbake.rmsnorm(a, w, e, target=target))(1e-6))
+    listed = lambda: parbake.rmsnorm(a, [1.0], target=target)  # noqa: E731
+    refused(TypeError, ["rmsnorm", "weight: expected an array", "got list"], listed)
+    refused(TypeError, ["rmsnorm", "weight: expected an array", "None"], lambda: parbake.rmsnorm(a, None, target=target))
+    refused(TypeError, ["rmsnorm", "target: expected", "got list"], lambda: parbake.rmsnorm(a, w, target=["host"]))
+    refused(TypeError, ["rmsnorm", "eps: expected", "got str"], lambda: parbake.rmsnorm(a, w, "1", target=target))
+    assert (parbake.rmsnorm(a, w, None, target=target) == parbake.rmsnorm(a, w, target=target)).all()
     # What XLA runs fails as XLA says it, with the words and the code of ours.
     refused(jax.errors.JaxRuntimeError, ["PB-2001", "weight: shape"], lambda: parbake.rmsnorm(a, w[:3], target=target))
     refused(jax.errors.JaxRuntimeError, ["PB-2001", "eps"], lambda: parbake.rmsnorm(a, w, -1.0, target=target))
+    refused(jax.errors.JaxRuntimeError, ["PB-2001", "eps"], lambda: parbake.rmsnorm(a, w, 10**400, target=target))
     if target == "host":
         refused(jax.errors.JaxRuntimeError, ["PB-2001", 'target="host"'], lambda: parbake.rmsnorm(a, w))
     refused(Exception, ["differentiate"], lambda: jax.grad(lambda a: parbake.rmsnorm(a, w, target=target).sum())(a))

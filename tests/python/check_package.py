@@ -158,6 +158,48 @@ def the_first_call_serves_functions_that_were_imported_before():
 
 
 @check()
+def names_of_ops_and_arguments_hide_nothing():
+    """Beside its functions a module has names that no op, function or argument leads to."""
+    import parbake
+
+    for family in set(functions().values()):
+        module = getattr(parbake, family)
+        mine = {name for name, f in functions().items() if f == family}
+        others = {n for n in vars(module) if not n.startswith("__")} - mine
+        made = {f"_traced_{n}" for n in mine} | {f"_ROW_{n.upper()}" for n in mine}
+        made |= {f"_native_{op['name']}" for op in manifest() if op["family"] == family}
+        assert made <= others, made - others
+        assert not [n for n in others - made if not n.startswith("_") or n.startswith(("_traced_", "_ROW_", "_native_"))]
+        locals = {n for name in mine for n in getattr(module, f"_traced_{name}").__code__.co_varnames}
+        arguments = {a for name in mine for a in inspect.signature(getattr(module, name)).parameters}
+        assert all(n.startswith("_") for n in locals - arguments), locals - arguments
+
+
+@check()
+def a_library_that_is_open_already_is_told():
+    from check_threads import alone
+
+    program = (
+        "import ctypes, os, sys, warnings\n"
+        "from parbake import _load, supports\n"
+        "sys.path[:] = [p for p in sys.path if not os.path.isdir(os.path.join(p, 'parbake_bundles'))]\n"
+        "workspace = os.environ['PARBAKE_WORKSPACE']\n"
+        "if {bundles}:\n"
+        "    sys.path.append(workspace); os.makedirs(os.path.join(workspace, 'parbake_bundles'))\n"
+        "if {opened}:\n"
+        "    c, handle, error = ctypes.CDLL(_load.path()), ctypes.c_void_p(), ctypes.c_void_p()\n"
+        "    assert c.parbake_default(ctypes.byref(handle), ctypes.byref(error)) == 0\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always'); supports('rmsnorm', dtype='f32', target='host')\n"
+        "print([(w.category.__name__, os.path.join(workspace, 'parbake_bundles') in str(w.message)) for w in caught])\n"
+    )
+    for bundles in (True, False):
+        for opened in (True, False):
+            said = alone(program.format(bundles=bundles, opened=opened), PARBAKE_KERNELS=str(CHECKOUT / "kernels"))
+            assert said == ("[('RuntimeWarning', True)]" if bundles and opened else "[]"), (bundles, opened, said)
+
+
+@check()
 def a_library_of_another_version_is_refused():
     import parbake
     from parbake import _load

@@ -86,6 +86,59 @@ def threads_that_come_first_together_are_served_while_one_compiles():
     assert gap < max(0.25 * took, 0.3)
 
 
+@check("tvm_ffi", "torch")
+def functions_are_there_before_any_fast_path_is_taken():
+    """One thread stands between two look-ups of the first call; what the others call must not be None."""
+    said = alone(
+        "import threading, time, torch, parbake\n"
+        "from parbake import _load\n"
+        "module, looked, inside, go = _load.module(), [], threading.Event(), threading.Event()\n"
+        "class Slow:\n"
+        "    def get_function(self, name):\n"
+        "        looked.append(name)\n"
+        "        if len(looked) == 2: inside.set(); go.wait(30)\n"
+        "        return module.get_function(name)\n"
+        "_load.module = Slow\n"
+        "said = []\n"
+        "def work(call):\n"
+        "    try: call()\n"
+        "    except Exception as error: said.append((type(error).__name__, 'device' in str(error)))\n"
+        "x, r, w = torch.ones(2, 64), torch.ones(2, 64), torch.ones(64)\n"
+        "calls = [lambda: parbake.rmsnorm(x, w), lambda: parbake.fused_add_rmsnorm(x, r, w)]\n"
+        "first = threading.Thread(target=work, args=(calls[0],)); first.start(); assert inside.wait(30)\n"
+        "threads = [first]\n"
+        "for _ in range(2):\n"
+        "    more = [threading.Thread(target=work, args=(call,)) for call in calls]\n"
+        "    for thread in more: thread.start()\n"
+        "    time.sleep(0.2); threads += more\n"
+        "go.set()\n"
+        "for thread in threads: thread.join(60)\n"
+        "print(sorted(set(said)), len(said), len(looked))\n"
+    )
+    assert said == "[('ValueError', True)] 5 2", said
+
+
+@check("tvm_ffi", "host")
+def two_ops_are_called_first_together():
+    said = alone(
+        "import threading\n"
+        "from harness import Numpy, expect_near, norm, random\n"
+        "import parbake\n"
+        "f, start, good = Numpy(), threading.Barrier(16), []\n"
+        "x, w = random((3, 128), 'f32', 1), random((128,), 'f32', 2)\n"
+        "def work(number):\n"
+        "    a, b, c = f.make(x, 'f32'), f.make(x, 'f32'), f.make(w, 'f32'); start.wait()\n"
+        "    if number % 2: expect_near(f.read(parbake.rmsnorm(a, c, target='host')), norm(x, w), 'f32')\n"
+        "    else: parbake.fused_add_rmsnorm(a, b, c, target='host'); expect_near(f.read(b), 2 * x, 'f32', 'fused_add_rmsnorm')\n"
+        "    good.append(number)\n"
+        "threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]\n"
+        "for thread in threads: thread.start()\n"
+        "for thread in threads: thread.join(120)\n"
+        "print(len(good))\n"
+    )
+    assert said == "16", said
+
+
 @check("tvm_ffi", "host")
 def calls_go_on_while_another_kernel_is_compiled():
     said = alone(

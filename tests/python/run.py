@@ -14,6 +14,7 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   errors    wrong arguments: the right exception, and nothing written
   threads   many threads, also while a kernel is compiled
   torch     torch.compile, gradients, graphs, streams, devices
+  tracing   subclasses, modes and tracers of PyTorch; derivatives
   jax       jit, vmap, what does not exist there
   ask       supports, explain, prepare
   guide     the examples of docs/python.md and of the docstrings
@@ -28,7 +29,7 @@ import sys
 import harness
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ("package", "values", "errors", "threads", "torch", "jax", "ask", "guide")
+PARTS = ("package", "values", "errors", "threads", "torch", "tracing", "jax", "ask", "guide")
 
 
 def main():

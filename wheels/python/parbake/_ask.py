@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+from operator import index
 
 from parbake import _load
 from parbake._error import Error, NotCoveredError
@@ -21,10 +22,11 @@ class Answer:
         self.document = document
 
     def __getattr__(self, name):
-        try:
-            return self.document[name]
-        except KeyError:
-            raise AttributeError(f"{type(self).__name__} has no field {name!r}") from None
+        # An answer that is being copied has no document yet.
+        document = self.__dict__.get("document", {})
+        if name not in document:
+            raise AttributeError(f"{type(self).__name__} has no field {name!r}")
+        return document[name]
 
     def __dir__(self):
         return ["document", *self.document]
@@ -113,12 +115,18 @@ def set_log_level(level):
     """Sets the level of the log of calls: 0 off, 1 names, 3 arguments, 5 statistics, 10 dumps. It holds for the process.
 
     Raises:
+        TypeError: It is no integer.
         ValueError: There is no such level.
 
     Example:
         >>> parbake.set_log_level(0)
     """
-    if _load.library().parbake_set_log_level(ctypes.c_int(level)) != 0:
+    try:
+        number = index(level)
+    except TypeError:
+        raise TypeError(f"set_log_level: expected 0, 1, 3, 5 or 10, got {type(level).__name__} {level!r}") from None
+    # ctypes takes the lowest bits of a larger one.
+    if abs(number) >= 2**31 or _load.library().parbake_set_log_level(ctypes.c_int(number)) != 0:
         raise ValueError(f"set_log_level: expected 0, 1, 3, 5 or 10, got {level!r}")
 
 

@@ -1,8 +1,11 @@
 """Calls that are off the fast path: the first one, other frameworks than PyTorch, the host target, and mistakes."""
 
 import sys
+from threading import RLock
+from types import SimpleNamespace
 
 from parbake import _load
+from parbake._error import code
 
 
 class Unbound:
@@ -32,6 +35,9 @@ class Function:
 
 FUNCTIONS = {}
 
+# Held while the functions of TVM FFI are looked up. A finaliser may call in the middle of that.
+_BINDING = RLock()
+
 
 def call(function, target, *arguments):
     """Calls `function` with its arguments in order, those without effect left out."""
@@ -42,21 +48,32 @@ def call(function, target, *arguments):
         return _jax.call(function, target, arguments)
     if isinstance_of("torch", "Tensor", tensors):
         torch = sys.modules["torch"]
-        if any(isinstance(t, torch.Tensor) and type(t) not in (torch.Tensor, torch.nn.Parameter) for t in tensors):
-            # A subclass of its own mind (fake, distributed, quantised) decides what becomes of an operator.
-            return _as_operator(function, target, arguments)
+        if _followed(torch, tensors):
+            return _as_operator(function, target, _with_numbers(function, arguments))
         _refuse_gradients(torch, function, arguments)
-        native = _bound(function, torch)
-    else:
-        native = _bound(function, None)
-    if function.returns is None or arguments[function.returns] is not None:
-        native(*_native(function, target, arguments))
-        return None if function.returns is None else arguments[function.returns]
-    out = _empty_like(function, arguments[function.like])
-    given = list(arguments)
-    given[function.returns] = out
-    native(*_native(function, target, given))
-    return out
+    return launch(function, target, arguments)
+
+
+def launch(function, target, arguments):
+    """Calls `function` on memory: what PyTorch makes of a call beside that has been seen to."""
+    arguments = _with_numbers(function, arguments)
+    native = _bound(function, isinstance_of("torch", "Tensor", [arguments[i] for i in function.tensors]))
+    result = None if function.returns is None else arguments[function.returns]
+    if function.returns is not None and result is None:
+        result = arguments[function.returns] = _empty_like(function, arguments[function.like])
+    values = _native(function, target, arguments)
+    try:
+        native(*values)
+    except Exception as error:
+        if code(error) is None:
+            _refuse_tensors(function, arguments)
+        raise
+    return result
+
+
+def unclear(error, *scalars):
+    """Whether `call` has a better word for why a fast path failed. Nothing was launched then."""
+    return code(error) is None or any(type(value) is int and value.bit_length() > 63 for value in scalars)
 
 
 def isinstance_of(framework, name, tensors):
@@ -80,35 +97,126 @@ def _as_operator(function, target, arguments):
     return function.traced(**named, target=target)
 
 
+def _followed(torch, tensors):
+    """Whether PyTorch does more than compute: a mode or a tracer follows, or a tensor is of a mind of its own.
+
+    All of them see operators only. A subclass without a dispatch of its own is memory like any tensor.
+    """
+    if torch._C._len_torch_dispatch_stack() or torch._C._is_tracing():
+        return True
+    plain = torch.Tensor.__torch_dispatch__
+    return any(isinstance(t, torch.Tensor) and type(t).__torch_dispatch__ is not plain for t in tensors)
+
+
+def _with_numbers(function, arguments):
+    """The arguments with each number as a float: None is its default, and Python's integers may have any size."""
+    arguments = list(arguments)
+    for i, (_, role, default) in enumerate(function.parameters):
+        if role == "scalar" and arguments[i] is None:
+            arguments[i] = default
+        elif role == "scalar" and type(arguments[i]) is int:
+            arguments[i] = as_float(arguments[i])
+    return arguments
+
+
+def as_float(value):
+    """A number as a float; one that is too large for that is infinite, which no argument may be."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
 def _native(function, target, arguments):
     """What TVM FFI is handed."""
-    values = [arguments[i] for i in function.tensors]
+    values = [_handed(function, i, arguments[i]) for i in function.tensors]
     values += [number if place is None else arguments[place] for _, place, number in function.scalars]
     if target is not None:
         values.append(target)
     return values
 
 
+class _Writable:
+    """The memory of a read-only array of NumPy, for what only reads it: DLPack has no word for read-only."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__array_interface__ = dict(array.__array_interface__, data=(array.__array_interface__["data"][0], False))
+
+
+def _handed(function, place, value):
+    if not isinstance_of("numpy", "ndarray", [value]) or value.flags.writeable:
+        return value
+    if function.parameters[place][1] != "in":
+        _refuse(ValueError, function, place, "memory that may be written", "a read-only array of NumPy")
+    if value.dtype.kind != "f":
+        return value
+    return sys.modules["numpy"].asarray(_Writable(value))
+
+
+def _refuse(kind, function, place, expected, got, help=None):
+    name = function.parameters[place][0]
+    raise kind(
+        f"parbake.{function.name}: an argument does not fit; nothing was launched\n"
+        f"  {name}: expected {expected}, got {got}" + (f"\n  help: {help}" if help else "")
+    )
+
+
+def _refuse_tensors(function, arguments):
+    """Names the tensor that TVM FFI could not be handed, if one is to blame."""
+    from tvm_ffi import from_dlpack
+
+    # Inputs first: an output may have been allocated after one of them.
+    for i in sorted(function.tensors):
+        value = arguments[i]
+        if getattr(value, "is_meta", False) is True:
+            _refuse(ValueError, function, i, "a tensor with memory", "one on the device meta")
+        if not hasattr(value, "__dlpack__"):
+            continue
+        try:
+            from_dlpack(_handed(function, i, value))
+        except Exception as error:
+            got = f"{type(value).__name__} of {getattr(value, 'dtype', 'no dtype')}"
+            help = f"DLPack says: {str(error).partition(chr(10))[0]}"
+            expected = "a dense tensor of numbers in native byte order, with memory of its own"
+            _refuse(TypeError, function, i, expected, got, help)
+
+
 def _bound(function, torch):
-    """The function of TVM FFI; puts all of the family where their fast paths look."""
+    """The function of TVM FFI; puts all of the family, for `torch` too if so, where their fast paths look."""
     place = function.public.__globals__
-    name = f"_{function.op}"
-    if place[name] is None:
+    name = f"_native_{function.op}"
+    if place[name] is not None and (not torch or place["_Tensor"] is not Unbound):
+        return place[name]
+    with _BINDING:
         module = _load.module()
         for op in {f.op for f in FUNCTIONS.values() if f.public.__globals__ is place}:
-            place[f"_{op}"] = module.get_function(op)
-    if torch is not None and place["_Tensor"] is Unbound:
-        place["_grad"] = torch.is_grad_enabled
-        place["_empty_like"] = torch.empty_like
-        place["_TENSORS"] = frozenset((torch.Tensor, torch.nn.Parameter))
-        # Last: from here on other threads take the fast path.
-        place["_Tensor"] = torch.Tensor
+            if place[f"_native_{op}"] is None:
+                place[f"_native_{op}"] = module.get_function(op)
+        if torch and place["_Tensor"] is Unbound:
+            torch = sys.modules["torch"]
+            place["_grad"] = torch.is_grad_enabled
+            place["_modes"] = torch._C._len_torch_dispatch_stack
+            place["_tracing"] = torch._C._is_tracing
+            place["_forward"] = _forward_mode(torch)
+            place["_empty_like"] = torch.empty_like
+            # Last: from here on other threads take the fast path.
+            place["_TENSORS"] = frozenset((torch.Tensor, torch.nn.Parameter))
+            place["_Tensor"] = torch.Tensor
     return place[name]
+
+
+def _forward_mode(torch):
+    """Has `_current_level`, which is negative outside of forward-mode differentiation."""
+    module = torch.autograd.forward_ad
+    return module if hasattr(module, "_current_level") else SimpleNamespace(_current_level=-1)
 
 
 def _empty_like(function, tensor):
     """An output like `tensor`, by the means of its own framework."""
-    framework = sys.modules.get(type(tensor).__module__.partition(".")[0])
+    # Classes of others derive from those of a framework.
+    known = [name for name, kind in (("torch", "Tensor"), ("numpy", "ndarray")) if isinstance_of(name, kind, [tensor])]
+    framework = sys.modules.get(known[0] if known else type(tensor).__module__.partition(".")[0])
     allocate = getattr(framework, "empty_like", None)
     if allocate is None:
         argument, out = function.parameters[function.like][0], function.parameters[function.returns][0]
@@ -125,15 +233,23 @@ def _empty_like(function, tensor):
 
 def _refuse_gradients(torch, function, arguments):
     """Kernels are for inference: where gradients are recorded, a result without them would be wrong in silence."""
-    if not torch.is_grad_enabled():
-        return
-    for i in function.inputs:
-        if getattr(arguments[i], "requires_grad", False):
-            raise ValueError(
-                f"parbake.{function.name}: there are no gradients of this function; nothing was launched\n"
-                f"  {function.parameters[i][0]}: expected a tensor that needs no gradient, got requires_grad=True\n"
-                "  help: call it under torch.inference_mode() or torch.no_grad(), or hand over tensor.detach()"
-            )
+    if torch.is_grad_enabled():
+        for i in function.tensors:
+            if getattr(arguments[i], "requires_grad", False):
+                _refuse_gradient(function, i, "a tensor that needs no gradient", "requires_grad=True")
+    forward = _forward_mode(torch)
+    if forward._current_level >= 0:
+        for i in function.tensors:
+            if isinstance(arguments[i], torch.Tensor) and forward.unpack_dual(arguments[i]).tangent is not None:
+                _refuse_gradient(function, i, "a tensor without a tangent", "a dual tensor of forward-mode differentiation")
+
+
+def _refuse_gradient(function, place, expected, got):
+    raise ValueError(
+        f"parbake.{function.name}: there are no gradients of this function; nothing was launched\n"
+        f"  {function.parameters[place][0]}: expected {expected}, got {got}\n"
+        "  help: call it under torch.inference_mode() or torch.no_grad(), or hand over tensor.detach()"
+    )
 
 
 def traced(function, *arguments):

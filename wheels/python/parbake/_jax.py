@@ -11,6 +11,7 @@ import jax
 import numpy
 
 from parbake import _load
+from parbake._call import as_float
 from parbake._error import Error
 
 _LOCK = Lock()
@@ -25,18 +26,32 @@ def call(function, target, arguments):
             f"  {function.parameters[function.returns][0]}: expected None, got {type(arguments[function.returns]).__name__}\n"
             "  help: take the array that is returned"
         )
+    if target is not None and not isinstance(target, str):
+        _refuse(function, "target", "None, auto or host", target)
+    for i in function.tensors:
+        if i != function.returns and not isinstance(arguments[i], (jax.Array, numpy.ndarray)):
+            _refuse(function, function.parameters[i][0], "an array of JAX or NumPy", arguments[i])
     scalars = []
     for name, place, number in function.scalars:
         value = number if place is None else arguments[place]
+        if value is None:
+            value = function.parameters[place][2]
         if not isinstance(value, (int, float)):
             raise TypeError(
                 f"parbake.{function.name}: a number is part of what is compiled\n"
                 f"  {name}: expected a number of Python, got {type(value).__name__}\n"
                 "  help: let it be a static argument of `jax.jit`, or a constant"
             )
-        scalars.append(float(value))
+        scalars.append(as_float(value))
     run = _compiled(function, "auto" if target is None else target, tuple(scalars))
     return run(*(arguments[i] for i in function.tensors if i != function.returns))
+
+
+def _refuse(function, name, expected, value):
+    raise TypeError(
+        f"parbake.{function.name}: an argument does not fit; nothing was launched\n"
+        f"  {name}: expected {expected}, got {type(value).__name__}"
+    )
 
 
 @lru_cache(maxsize=1024)

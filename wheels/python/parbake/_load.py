@@ -64,9 +64,21 @@ def _load():
         from parbake._paths import KERNELS
     except ImportError:
         KERNELS = None
-    if KERNELS:
-        loaded.parbake_set_default(b"PARBAKE_KERNELS", os.fsencode(KERNELS))
-    loaded.parbake_use_bundles(os.fsencode(":".join(bundles())))
+    late = []
+    if KERNELS and "PARBAKE_KERNELS" not in os.environ and loaded.parbake_set_default(b"PARBAKE_KERNELS", os.fsencode(KERNELS)) != 0:
+        late.append(KERNELS)
+    installed = bundles()
+    if installed and loaded.parbake_use_bundles(os.fsencode(":".join(installed))) != 0:
+        late += installed
+    if late:
+        import warnings
+
+        warnings.warn(
+            f"the library of parbake was opened before by something else in this process\n  not used: {', '.join(late)}\n"
+            "  help: call into parbake from Python first, or set PARBAKE_KERNELS and PARBAKE_BUNDLES before",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return loaded
 
 

@@ -1,4 +1,5 @@
-"""The functions as operators of PyTorch, for `torch.compile`, `torch.export` and tensor subclasses.
+"""The functions as operators of PyTorch, for `torch.compile`, `torch.export`, tracers, modes and tensor
+subclasses.
 
 A function that returns an output is two operators: `parbake::rmsnorm` gives a new tensor, `parbake::rmsnorm_out` writes
 to one. A function that works in place is one operator that says which arguments it changes.
@@ -9,7 +10,7 @@ from threading import Lock
 
 import torch
 
-from parbake._call import FUNCTIONS, call
+from parbake._call import FUNCTIONS, launch
 from parbake._ops import FAMILIES
 
 _LOCK = Lock()
@@ -49,10 +50,10 @@ def _operator(function, name, places, changed):
         arguments = [None] * len(function.parameters)
         for place, value in zip(places, given):
             arguments[place] = value
-        # The dispatcher leaves out arguments at the end that are their defaults.
+        # PyTorch leaves out a last argument that has its default.
         target = given[len(places)] if len(given) > len(places) else None
-        with torch.no_grad():
-            result = call(function, target, *arguments)
+        # Not `call`: that would come back here for a tensor that stays what it is.
+        result = launch(function, target, arguments)
         return result if returned else None
 
     def fake(*given):
