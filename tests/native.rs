@@ -74,6 +74,12 @@ fn installed_bundles_are_found_by_both_ways_to_open_a_library() {
         assert_eq!(run(&installed, "-", how), "PB-1391\n", "{how}: those beside it");
         assert_eq!(run(&installed, &empty, how), "open\n", "{how}: what is said holds");
     }
+    // What is wrong with the environment is said although the library that came first had settings of its own.
+    let mut command = isolated(&program, folder.path());
+    let output = command.arg(shared_library()).args(["-", "both"]).env("PARBAKE_BUNDELS", "/x").output().unwrap();
+    assert_eq!(good(&output, "the program"), "open\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("PARBAKE_BUNDELS").count(), 1, "{said}");
 }
 
 /// Names of functions that a header declares: what stands before the parenthesis.

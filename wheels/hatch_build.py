@@ -145,7 +145,7 @@ def linked(checkout: Path) -> list[dict[str, Any]]:
 
 def third_parties(crates: list[dict[str, Any]]) -> str:
     """Name, version and licence of each crate, then the texts that its sources bring, each text once."""
-    lines = ["The library and the command of parbake contain the Rust standard library (MIT OR Apache-2.0) and these crates:", ""]
+    lines = ["Library and command of parbake contain the Rust standard library (MIT OR Apache-2.0) and these crates:", ""]
     texts: dict[str, tuple[str, list[str]]] = {}
     for crate in crates:
         name = f"{crate['name']} {crate['version']}"

@@ -1,5 +1,6 @@
 /* What a library finds that was installed with it. Arguments: the library, the folders for parbake_use_bundles or "-",
- * and "default" or "open". Prints "open", or the code of the error that it failed with. */
+ * and "default", "open", or "both" for the second and then the first. Prints "open", or the code of the error that it
+ * failed with. */
 
 #include "parbake.h"
 #include <dlfcn.h>
@@ -41,7 +42,13 @@ int main(int count, char **words)
     const char *const settings[] = {"PARBAKE_JIT", "off"};
     parbake_library *library;
     parbake_error *error;
-    int result = strcmp(words[3], "open") == 0 ? open_own(settings, 1, &library, &error) : lend(&library, &error);
+    int result = PARBAKE_OK;
+    if (strcmp(words[3], "default") != 0) {
+        result = open_own(settings, 1, &library, &error);
+    }
+    if (result == PARBAKE_OK && strcmp(words[3], "open") != 0) {
+        result = lend(&library, &error);
+    }
     puts(result == PARBAKE_OK ? "open" : code(error));
     return 0;
 }
