@@ -76,7 +76,8 @@ def cpp(package, scratch):
 
 
 def rust(program):
-    done = child([program])
+    # A program that is built in a checkout reads the kernels there.
+    done = child([program], PARBAKE_KERNELS=str(ROOT / "kernels"))
     print("    " + done.stdout.strip().replace("\n", "\n    "))
     verdict(done.returncode == 0 and "running on" in done.stdout and "(sm_" in done.stdout, f"Rust example with cudarc's buffers: exit {done.returncode} {done.stderr[-600:]}")
 
