@@ -4,7 +4,7 @@ use crate::artifact::{self, Made};
 use crate::registry::{Entry, Registry};
 use crate::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin, find_nvrtc};
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, LEVEL, Skipped, SpecDetails};
-use parbake_model::glob::glob;
+use parbake_model::glob::choose;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
@@ -60,21 +60,22 @@ pub type Only = BTreeMap<String, Vec<String>>;
 /// Expands ops that match a pattern for a list of targets.
 ///
 /// # Errors
-/// A pattern that matches no op; an axis or value that none of them has; targets none of which any of them supports.
+/// A pattern of which a part matches no op; an axis or value that none of them has; targets none of which any of them supports.
 pub fn plan<'a>(
     ops: impl IntoIterator<Item = &'a Op>,
     pattern: &str,
     only: &Only,
     targets: &[Target],
 ) -> Result<Plan<'a>, Report> {
-    let all: Vec<&Op> = ops.into_iter().collect();
-    let chosen: Vec<&Op> = all.iter().copied().filter(|op| glob(pattern, op)).collect();
-    if chosen.is_empty() {
-        let known: Vec<String> = all.iter().map(|op| op.path()).collect();
-        return Err(Report::new("PB-1111", Class::Usage, format!("`{pattern}` matches no op"))
-            .with("known", known.join(", "))
-            .help("patterns match `op` or `family/op`; `*` and `?` are wildcards"));
-    }
+    let chosen = choose(pattern, ops.into_iter().map(|op| ((), op))).map_err(|unmatched| {
+        let report = Report::new("PB-1111", Class::Usage, format!("`{}` matches no op", unmatched.part));
+        let report = report.with("known", unmatched.known.join(", "));
+        match unmatched.nearest {
+            Some(name) => report.help(format!("did you mean `{name}`?")),
+            None => report.help("patterns match `op` or `family/op`; `*` and `?` are wildcards"),
+        }
+    })?;
+    let chosen: Vec<&Op> = chosen.into_iter().map(|((), op)| op).collect();
     for (axis, values) in only {
         let known: BTreeSet<&str> = chosen
             .iter()

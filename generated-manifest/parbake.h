@@ -234,8 +234,9 @@ PARBAKE_API int parbake_set_log_level(int level);
 /* ---- For packages that bring this library ---- */
 
 /**
- * Folders of bundles that were installed with it, `:` between, looked in by the
- * library of this process. Called before parbake_default; gives 0, or 1 if that is open already and it is too late.
+ * Folders of bundles that were installed with it, `:` between, looked in by every library that is opened later. Without
+ * this call it is the folder parbake_bundles beside the package that this file lies in. Called before parbake_default;
+ * gives 0, or 1 if that is open already and it is too late for it.
  */
 PARBAKE_API int parbake_use_bundles(const char *folders);
 

@@ -36,6 +36,12 @@ impl Choices {
             self.len += 1;
         }
     }
+    /// Puts one of them first.
+    pub(crate) fn prefer(&mut self, tactic: &Tactic) {
+        if let Some(i) = self.as_slice().iter().position(|t| t == tactic) {
+            self.list[..=i].rotate_right(1);
+        }
+    }
     /// The choices, best first.
     #[must_use]
     pub fn as_slice(&self) -> &[Tactic] {

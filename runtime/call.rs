@@ -70,13 +70,31 @@ impl Library {
         place: Place,
         stream: Stream,
     ) -> Result<Called, Error> {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { self.call_with(op, tensors, scalars, place, stream, None) }
+    }
+
+    /// [`Library::call`] that takes a tactic before those that are better, if it is legal for these arguments.
+    ///
+    /// # Safety
+    /// As for [`Library::call`].
+    #[inline]
+    pub(crate) unsafe fn call_with(
+        &self,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        place: Place,
+        stream: Stream,
+        tactic: Option<&Tactic>,
+    ) -> Result<Called, Error> {
         // All that the API log costs where it is off.
         if log::on() {
             // SAFETY: the caller vouches for the memory.
-            return unsafe { self.call_logged(op, tensors, scalars, place, stream) };
+            return unsafe { self.call_logged(op, tensors, scalars, place, stream, tactic) };
         }
         // SAFETY: the caller vouches for the memory.
-        unsafe { self.call_unlogged(op, tensors, scalars, place, stream) }
+        unsafe { self.call_unlogged(op, tensors, scalars, place, stream, tactic) }
     }
 
     /// # Safety
@@ -89,8 +107,9 @@ impl Library {
         scalars: &[f64],
         place: Place,
         stream: Stream,
+        tactic: Option<&Tactic>,
     ) -> Result<Called, Error> {
-        let Some(mut prepared) = self.prepare_call(op, tensors, scalars, place)? else {
+        let Some(mut prepared) = self.prepare_with(op, tensors, scalars, place, tactic)? else {
             return Ok(Called { kernel: None, from: Origin::Registry });
         };
         if prepared.from == Origin::Jit {
@@ -113,6 +132,18 @@ impl Library {
         scalars: &[f64],
         place: Place,
     ) -> Result<Option<Prepared>, Error> {
+        self.prepare_with(op, tensors, scalars, place, None)
+    }
+
+    #[inline]
+    pub(crate) fn prepare_with(
+        &self,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        place: Place,
+        tactic: Option<&Tactic>,
+    ) -> Result<Option<Prepared>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
         let bound = check::check(def, self.signature(op), tensors, scalars).map_err(Error::Arguments)?;
@@ -124,6 +155,9 @@ impl Library {
         let checked = check::checked(def, tensors, scalars, &bound);
         let mut choices = Choices::default();
         (binding.select)(&checked, goal.target(), &mut choices);
+        if let Some(tactic) = tactic {
+            choices.prefer(tactic);
+        }
         let (kernel, tactic, from) = self.choose(op, bound.axes(def), &choices, place, goal)?;
         Ok(Some(Prepared { kernel, launch: (binding.arrange)(&checked, &tactic), tactic, from }))
     }

@@ -17,6 +17,7 @@ use crate::tensor::{MAX_RANK, Tensor};
 use dlpack::DLTensor;
 use parbake_model::op::{self, Op};
 use std::mem::MaybeUninit;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The most tensors that an op may have: a call allocates nothing.
 pub const MAX_TENSORS: usize = 16;
@@ -102,11 +103,26 @@ pub fn message(error: &Error) -> String {
     report.to_string().replacen(&format!("error[{}]:", report.code), &format!("[{}]", report.code), 1)
 }
 
-/// What a panic said, for whoever is to report it.
-fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
-    let text =
-        panic.downcast_ref::<&str>().map(|s| (*s).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned());
-    format!("parbake panicked: {}. Nothing more is known; please report it", text.unwrap_or_default())
+/// What went wrong, as hosts are told.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
+/// Runs what a host called. Its error is rendered, and a panic caught, before anything crosses the border: also one of the
+/// rendering. A panic leaves no lock of ours in a state that the next call would trust.
+pub(crate) fn guarded<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Fault> {
+    let rendered = || {
+        body().map_err(|error| Fault { kind: Kind::of(&error), code: error.report().code, message: message(&error) })
+    };
+    catch_unwind(AssertUnwindSafe(rendered)).unwrap_or_else(|panic| {
+        let words = panic.downcast_ref::<&str>().copied();
+        let words = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+        let message = format!("[PB-2151] parbake panicked: {words}. Nothing more is known; please report it");
+        Err(Fault { kind: Kind::Other, code: "PB-2151", message })
+    })
 }
 
 /// A list of violations that grows only if something is wrong.
@@ -252,4 +268,34 @@ fn dtypes(declared: &op::Tensor, def: &Op) -> String {
     let axis = declared.axis.as_ref().and_then(|name| def.axes.iter().find(|a| &a.name == name));
     let values = axis.map(|a| a.values.iter().map(|v| v.value.as_str()).collect::<Vec<_>>().join(" or "));
     values.or(declared.dtype.map(|d| d.to_string())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parbake_model::bundle::{BundleError, Part};
+
+    #[test]
+    fn panics_of_a_call_and_of_its_report_are_errors_with_a_code() {
+        #[derive(Debug)]
+        struct Sore;
+        impl std::error::Error for Sore {}
+        impl std::fmt::Display for Sore {
+            fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                panic!("deliberate, in a report")
+            }
+        }
+        let sore = || {
+            let source = BundleError::Io { part: Part::Header, source: std::io::Error::other(Sore) };
+            Err(Error::Bundle { path: "x".into(), source })
+        };
+        for (fault, words) in [
+            (guarded(|| -> Result<(), Error> { panic!("deliberate") }).unwrap_err(), "panicked: deliberate."),
+            (guarded::<()>(sore).unwrap_err(), "panicked: deliberate, in a report."),
+        ] {
+            assert_eq!((fault.kind.name(), fault.code), (c"parbake.Error", "PB-2151"));
+            assert!(fault.message.starts_with("[PB-2151] ") && fault.message.contains(words), "{}", fault.message);
+        }
+        assert!(guarded(|| Ok(1)).is_ok_and(|one| one == 1));
+    }
 }

@@ -9,6 +9,7 @@ use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
 use parbake_model::Target;
 use parbake_model::bundle::BundleError;
+use parbake_model::glob::Unmatched;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::BadSetting;
 use parbake_model::source::SourceError;
@@ -320,6 +321,12 @@ fn installed(unfit: &[Unfit]) -> String {
     match unfit {
         [one] => format!("installed bundle {} cannot be used", one.path.display()),
         several => format!("{} installed bundles cannot be used", several.len()),
+    }
+}
+
+impl From<Unmatched> for Error {
+    fn from(Unmatched { part, nearest, known }: Unmatched) -> Self {
+        Self::UnknownOp { given: part, nearest, known }
     }
 }
 

@@ -14,6 +14,7 @@ mod sink;
 mod tensors;
 mod values;
 
+use crate::binding::Tactic;
 use crate::call::{Called, Prepared};
 use crate::code::{Place, Stream};
 use crate::decision::Origin;
@@ -106,7 +107,7 @@ struct Entry<'a> {
 }
 
 impl Library {
-    /// [`Library::call`] with the log on.
+    /// [`Library::call_with`] with the log on.
     ///
     /// # Safety
     /// As for [`Library::call`].
@@ -119,17 +120,18 @@ impl Library {
         scalars: &[f64],
         place: Place,
         stream: Stream,
+        tactic: Option<&Tactic>,
     ) -> Result<Called, Error> {
         let def = self.definition(op);
         let level = level();
         if level == 0 || !concerns(&self.config, def) {
             // SAFETY: the caller vouches for the memory.
-            return unsafe { self.call_unlogged(op, tensors, scalars, place, stream) };
+            return unsafe { self.call_unlogged(op, tensors, scalars, place, stream, tactic) };
         }
         let lines = Lines::new(&self.config, NEXT.fetch_add(1, Ordering::Relaxed), place);
         let entry = Entry { library: self, op: def, tensors, scalars, place, level, start: Instant::now(), lines };
         entry.announce();
-        let prepared = self.prepare_call(op, tensors, scalars, place);
+        let prepared = self.prepare_with(op, tensors, scalars, place, tactic);
         let result = match prepared {
             Ok(Some(prepared)) => {
                 if prepared.from == Origin::Jit {

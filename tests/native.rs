@@ -47,6 +47,41 @@ fn the_example_in_rust_is_right() {
     }
 }
 
+/// A bundle that cannot be read stops whoever looks into its folder: which shows that somebody does.
+#[test]
+fn installed_bundles_are_found_by_both_ways_to_open_a_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("installed");
+    let mut command = compiler(false, "c11");
+    command.arg(common::root().join("tests/native/installed.c")).arg("-o").arg(&program).arg("-ldl");
+    good(&command.output().unwrap(), "the compiler");
+    let named = folder.path().join("named");
+    let packages = folder.path().join("site-packages");
+    for place in [named.clone(), packages.join("parbake_bundles/cu130-sm90a"), packages.join("parbake")] {
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::write(place.join("damaged.pbk"), "no bundle").unwrap();
+    }
+    let installed = packages.join("parbake/libparbake.so");
+    std::fs::copy(shared_library(), &installed).unwrap();
+    let empty = folder.path().join("empty").display().to_string();
+    let run = |library: &std::path::Path, bundles: &str, how: &str| {
+        let mut command = isolated(&program, folder.path());
+        good(&command.arg(library).args([bundles, how]).output().unwrap(), "the program")
+    };
+    for how in ["default", "open"] {
+        assert_eq!(run(shared_library(), "-", how), "open\n", "{how}");
+        assert_eq!(run(shared_library(), named.to_str().unwrap(), how), "PB-1391\n", "{how}");
+        assert_eq!(run(&installed, "-", how), "PB-1391\n", "{how}: those beside it");
+        assert_eq!(run(&installed, &empty, how), "open\n", "{how}: what is said holds");
+    }
+    // What is wrong with the environment is said although the library that came first had settings of its own.
+    let mut command = isolated(&program, folder.path());
+    let output = command.arg(shared_library()).args(["-", "both"]).env("PARBAKE_BUNDELS", "/x").output().unwrap();
+    assert_eq!(good(&output, "the program"), "open\n");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("PARBAKE_BUNDELS").count(), 1, "{said}");
+}
+
 /// Names of functions that a header declares: what stands before the parenthesis.
 fn declared(header: &str) -> BTreeSet<String> {
     let lines = header.lines().filter_map(|line| line.strip_prefix("PARBAKE_API ")?.split_once('('));

@@ -76,6 +76,65 @@ fn the_version_is_stated_once() {
     none(findings, "derive the version from [workspace.package] in the root Cargo.toml");
 }
 
+/// What stands between two texts in a file, the first time.
+fn between(file: &str, start: &str, end: &str) -> String {
+    let text = text(file).expect("text");
+    let rest = text.split_once(start).unwrap_or_else(|| panic!("{file} has no {start}")).1;
+    rest.split_once(end).unwrap_or_else(|| panic!("{file} has no {end} behind {start}")).0.to_owned()
+}
+
+#[test]
+fn the_range_of_tvm_ffi_is_the_same_everywhere() {
+    let range = between("wheels/pyproject.toml", "dependencies = [\"apache-tvm-ffi", "\"]");
+    let said = text("wheels/python/parbake/_load.py").unwrap();
+    assert!(
+        said.contains(&format!("apache-tvm-ffi{range}")),
+        "wheels/python/parbake/_load.py does not ask for {range}"
+    );
+    let oldest = range.trim_start_matches(">=").split(',').next().unwrap();
+    assert!(
+        said.contains(&format!("{oldest} or newer")),
+        "wheels/python/parbake/_load.py expects another than {oldest}"
+    );
+    let tested = between("tests/wheel/run.py", "OLDEST = \"", "\"");
+    assert_eq!(tested, oldest, "tests/wheel/run.py tests another than the oldest");
+}
+
+#[test]
+fn kinds_of_errors_have_the_same_numbers_in_rust_c_and_python() {
+    use parbake::door::Kind;
+    let kinds = [
+        (Kind::Type, "PARBAKE_ERROR_TYPE", Some("TypeError")),
+        (Kind::Value, "PARBAKE_ERROR_VALUE", Some("ValueError")),
+        (Kind::NotImplemented, "PARBAKE_ERROR_NOT_IMPLEMENTED", Some("NotImplementedError")),
+        (Kind::NotCovered, "PARBAKE_ERROR_NOT_COVERED", Some("NotCoveredError")),
+        (Kind::Other, "PARBAKE_ERROR_OTHER", None),
+    ];
+    let declared = between("codegen/header.h", "PARBAKE_OK = 0", "}");
+    let declared: BTreeSet<String> = declared
+        .lines()
+        .map(|line| line.trim().trim_end_matches(',').to_owned())
+        .filter(|line| line.starts_with("PARBAKE_"))
+        .collect();
+    assert_eq!(declared, kinds.iter().map(|(kind, name, _)| format!("{name} = {}", kind.number())).collect());
+    let raised = between("wheels/python/parbake/_ask.py", "_EXCEPTIONS = {", "}");
+    let expected = kinds.iter().filter_map(|(kind, _, class)| Some(format!("{}: {}", kind.number(), (*class)?)));
+    assert_eq!(raised, expected.collect::<Vec<_>>().join(", "));
+    // Those of the package are the ones that it registers.
+    for (kind, _, class) in kinds {
+        let name = kind.name().to_str().unwrap();
+        assert_eq!(name.trim_start_matches("parbake."), class.unwrap_or("Error"));
+    }
+}
+
+#[test]
+fn python_knows_every_element_type() {
+    use parbake::model::dtype::DType;
+    let known = between("wheels/python/parbake/_ask.py", "_DTYPES = {", "}");
+    let known: BTreeSet<&str> = known.split(", ").filter_map(|pair| pair.split_once(": ")).map(|(_, v)| v).collect();
+    assert_eq!(known, DType::ALL.map(|t| format!("\"{}\"", t.name())).iter().map(String::as_str).collect());
+}
+
 #[test]
 fn files_are_of_one_noun() {
     let mut findings = Vec::new();

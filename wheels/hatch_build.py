@@ -18,6 +18,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 # What links for an older libc than the build machine's. One pair that was tried.
 ZIG = ["cargo-zigbuild==0.24.1", "ziglang==0.17.1"]
 
+# What of others is linked into the library and the command, and under which licences.
+NOTICE = "THIRD-PARTY.txt"
+TEXTS = ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE")
+
 # Libraries that every manylinux system has. What else a file needs would have to be packed with it.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libgcc_s.so.1"}
 
@@ -50,6 +54,10 @@ class CustomBuildHook(BuildHookInterface):
         for source, place in shared_files(checkout):
             add[str(source)] = place
         build_data["shared_scripts"][str(command)] = "parbake"
+        notice = Path(self.directory, NOTICE)
+        notice.parent.mkdir(parents=True, exist_ok=True)
+        notice.write_text(third_parties(linked(checkout)), encoding="utf-8")
+        add[str(notice)] = f"{self.build_config.builder.project_id}.dist-info/licenses/{NOTICE}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag([library, command])}"
 
@@ -73,6 +81,10 @@ class CustomBuildHook(BuildHookInterface):
         )
         script.chmod(0o755)
         build_data["shared_scripts"][str(script)] = "parbake"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """What was packed need not lie beside the wheel."""
+        Path(self.directory, NOTICE).unlink(missing_ok=True)
 
 
 def quoted(path: Path) -> str:
@@ -104,6 +116,50 @@ def build(checkout: Path, profile: str, glibc: str | None, options: list[str]) -
     return built["parbake_ffi"], built["parbake"]
 
 
+def linked(checkout: Path) -> list[dict[str, Any]]:
+    """The crates of others that are linked into the library and the command, as `cargo metadata` describes them."""
+    words = ["cargo", "metadata", "--locked", "--format-version", "1"]
+    words += ["--filter-platform", f"{os.uname().machine}-unknown-linux-gnu"]
+    try:
+        run = subprocess.run(words, cwd=checkout, stdout=subprocess.PIPE, text=True, check=False)
+    except FileNotFoundError as error:
+        raise RuntimeError("parbake: `cargo` was not found; it says what is linked into the wheel") from error
+    if run.returncode:
+        raise RuntimeError(f"parbake: `{' '.join(words)}` failed with status {run.returncode}")
+    graph = json.loads(run.stdout)
+    packages = {package["id"]: package for package in graph["packages"]}
+    nodes = {node["id"]: node for node in graph["resolve"]["nodes"]}
+    found: set[str] = set()
+    rest = [key for key, package in packages.items() if package["name"] in ("parbake-ffi", "parbake-cli")]
+    while rest:
+        key = rest.pop()
+        # A macro runs in the compiler, and so does all that it needs.
+        macro = any("proc-macro" in target["kind"] for target in packages[key]["targets"])
+        if key not in found and not macro:
+            found.add(key)
+            needs = nodes[key]["deps"]
+            rest += [need["pkg"] for need in needs if any(kind["kind"] is None for kind in need["dep_kinds"])]
+    others = [packages[key] for key in found if packages[key]["source"]]
+    return sorted(others, key=lambda package: (package["name"], package["version"]))
+
+
+def third_parties(crates: list[dict[str, Any]]) -> str:
+    """Name, version and licence of each crate, then the texts that its sources bring, each text once."""
+    lines = ["Library and command of parbake contain the Rust standard library (MIT OR Apache-2.0) and these crates:", ""]
+    texts: dict[str, tuple[str, list[str]]] = {}
+    for crate in crates:
+        name = f"{crate['name']} {crate['version']}"
+        lines.append(f"{name}: {crate['license'] or 'see below'}")
+        folder = Path(crate["manifest_path"]).parent
+        files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name.upper().startswith(TEXTS)]
+        for file in files:
+            text = file.read_text(encoding="utf-8", errors="replace").strip()
+            texts.setdefault(" ".join(text.split()), (text, []))[1].append(f"{name} ({file.name})")
+    for text, names in texts.values():
+        lines += ["", "-" * 72, *names, "", text]
+    return "\n".join(lines) + "\n"
+
+
 def shared_files(checkout: Path) -> list[tuple[Path, str]]:
     """The C header and the CMake package."""
     files = [(checkout / "generated-manifest/parbake.h", "parbake/include/parbake.h")]
@@ -117,22 +173,41 @@ def shared_files(checkout: Path) -> list[tuple[Path, str]]:
 
 def platform_tag(files: list[Path]) -> str:
     """The oldest manylinux that has every symbol these files ask for. It is read from them, so it is never a wish."""
+    machine = os.uname().machine
     newest = (2, 17)
     for file in files:
-        libraries, versions = needs(file.read_bytes())
-        foreign = libraries - SYSTEM - {f"ld-linux-{os.uname().machine.replace('_', '-')}.so.2"}
-        if foreign:
-            raise RuntimeError(f"parbake: {file.name} needs {', '.join(sorted(foreign))}, which no manylinux promises")
-        for version in versions:
-            if version.startswith("GLIBC_2."):
-                newest = max(newest, tuple(int(part) for part in version.removeprefix("GLIBC_").split(".")[:2]))
-    return f"manylinux_{newest[0]}_{newest[1]}_{os.uname().machine}"
+        try:
+            newest = max(newest, glibc(*needs(file.read_bytes()), machine))
+        except RuntimeError as error:
+            raise RuntimeError(f"parbake: {file.name}: {error}") from error
+    return f"manylinux_{newest[0]}_{newest[1]}_{machine}"
+
+
+# How the dynamic loader is called, and versions that are no numbers: with which glibc they came.
+LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
+MARKS = {"GLIBC_ABI_DT_RELR": (2, 36)}
+
+
+def glibc(libraries: set[str], versions: set[str], machine: str) -> tuple[int, ...]:
+    """The oldest glibc that has these versions, if these libraries are everywhere."""
+    foreign = libraries - SYSTEM - {LOADERS.get(machine)}
+    if foreign:
+        raise RuntimeError(f"needs {', '.join(sorted(foreign))}, which no manylinux promises")
+    newest = (2, 0)
+    for version in versions:
+        if version.startswith("GLIBC_2."):
+            newest = max(newest, tuple(int(part) for part in version.removeprefix("GLIBC_").split(".")[:2]))
+        elif version in MARKS:
+            newest = max(newest, MARKS[version])
+        elif version.startswith("GLIBC_"):
+            raise RuntimeError(f"asks for {version}, and nobody said which glibc has it")
+    return newest
 
 
 def needs(elf: bytes) -> tuple[set[str], set[str]]:
     """Libraries that a 64-bit little-endian ELF file needs, and the symbol versions that it asks of them."""
     if elf[:6] != b"\x7fELF\x02\x01":
-        raise RuntimeError("parbake: not a 64-bit little-endian ELF file")
+        raise RuntimeError("not a 64-bit little-endian ELF file")
     at, size, count = struct.unpack_from("<Q", elf, 32)[0], *struct.unpack_from("<HH", elf, 54)
     segments = [struct.unpack_from("<IIQQQQQQ", elf, at + i * size) for i in range(count)]
 
@@ -140,7 +215,7 @@ def needs(elf: bytes) -> tuple[set[str], set[str]]:
         for kind, _, start, virtual, _, length, _, _ in segments:
             if kind == 1 and virtual <= address < virtual + length:
                 return start + address - virtual
-        raise RuntimeError("parbake: an address outside every segment")
+        raise RuntimeError("an address outside every segment")
 
     dynamic = [(start, length) for kind, _, start, _, _, length, _, _ in segments if kind == 2]
     entries: list[tuple[int, int]] = []

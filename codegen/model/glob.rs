@@ -1,13 +1,54 @@
 //! Patterns that choose ops.
 
 use crate::op::Op;
+use crate::settings::nearest;
 
-/// Whether `family/op` or `op` matches a pattern with `*` and `?`; several patterns are separated by commas.
+/// Whether `family/op` or `op` matches a pattern with `*` and `?`; several patterns are separated by commas, with blanks
+/// around them if one likes.
 #[must_use]
 pub fn glob(patterns: &str, op: &Op) -> bool {
-    patterns
-        .split(',')
-        .any(|p| matches(p.as_bytes(), op.path().as_bytes()) || matches(p.as_bytes(), op.name.as_bytes()))
+    parts(patterns).any(|part| hits(part, op))
+}
+
+/// A pattern that matches no op.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unmatched {
+    /// The pattern, of those that were given.
+    pub part: String,
+    /// The op that it may mean.
+    pub nearest: Option<String>,
+    /// `family/op` of all that there are.
+    pub known: Vec<String>,
+}
+
+/// The ops that match, in their order. Each of the patterns must match one: a name that is spelled wrong would else go
+/// unnoticed behind one that is right.
+///
+/// # Errors
+/// The first pattern that matches none.
+pub fn choose<'a, T: Copy>(
+    patterns: &str,
+    ops: impl IntoIterator<Item = (T, &'a Op)>,
+) -> Result<Vec<(T, &'a Op)>, Unmatched> {
+    let all: Vec<(T, &Op)> = ops.into_iter().collect();
+    if let Some(part) = parts(patterns).find(|part| !all.iter().any(|(_, op)| hits(part, op))) {
+        let names = all.iter().map(|(_, op)| if part.contains('/') { op.path() } else { op.name.clone() });
+        let names: Vec<String> = names.collect();
+        return Err(Unmatched {
+            part: part.to_owned(),
+            nearest: nearest(part, names.iter().map(String::as_str)).map(str::to_owned),
+            known: all.iter().map(|(_, op)| op.path()).collect(),
+        });
+    }
+    Ok(all.into_iter().filter(|(_, op)| glob(patterns, op)).collect())
+}
+
+fn parts(patterns: &str) -> impl Iterator<Item = &str> {
+    patterns.split(',').map(str::trim)
+}
+
+fn hits(part: &str, op: &Op) -> bool {
+    matches(part.as_bytes(), op.path().as_bytes()) || matches(part.as_bytes(), op.name.as_bytes())
 }
 
 /// `*` takes as little as it can, and more when what follows does not fit. Only the last one ever has to: so the time is

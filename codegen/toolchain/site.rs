@@ -7,12 +7,18 @@ use std::path::{Path, PathBuf};
 /// environment whose `bin` has this program. Empty if it was not installed so.
 #[must_use]
 pub fn packages() -> Vec<PathBuf> {
-    let library = own_file().filter(|file| file.ends_with("parbake/libparbake.so"));
-    if let Some(folder) = library.as_deref().and_then(Path::parent).and_then(Path::parent) {
-        return vec![folder.to_owned()];
+    if let Some(folder) = of_library() {
+        return vec![folder];
     }
     let program = std::env::current_exe().unwrap_or_default();
     program.parent().filter(|folder| folder.ends_with("bin")).and_then(Path::parent).map(of).unwrap_or_default()
+}
+
+/// The folder of packages around `parbake/libparbake.so`, if this code is that file.
+#[must_use]
+pub fn of_library() -> Option<PathBuf> {
+    let library = own_file().filter(|file| file.ends_with("parbake/libparbake.so"))?;
+    library.parent().and_then(Path::parent).map(Path::to_owned)
 }
 
 /// Those of the environment that is active in the shell, if there is one.

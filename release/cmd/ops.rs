@@ -3,7 +3,7 @@
 use crate::output::{Failure, Output};
 use crate::text::{self, Table};
 use parbake::{Error, Library, OpId};
-use parbake_model::glob::glob;
+use parbake_model::glob::choose;
 use parbake_model::op::{Exclude, Op, Role, Tensor};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::{Config, nearest};
@@ -59,17 +59,12 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         return show(&library, id, out);
     }
     let in_family = |op: &Op| args.family.as_ref().is_none_or(|f| op.family == *f);
-    let chosen: Vec<&Op> = library.ops().map(|(_, op)| op).filter(|op| in_family(op)).collect();
-    let chosen: Vec<&Op> = chosen.into_iter().filter(|op| glob(pattern, op) || op.family == pattern).collect();
-    if chosen.is_empty() {
-        return Err(Error::UnknownOp {
-            given: pattern.to_owned(),
-            nearest: None,
-            known: library.ops().map(|(_, op)| op.path()).collect(),
-        }
-        .into());
-    }
-    let rows: Vec<Row<'_>> = chosen.iter().map(|op| row(op)).collect();
+    let ops = library.ops().map(|(_, op)| ((), op)).filter(|(_, op)| in_family(op));
+    let chosen: Vec<((), &Op)> = match families(&library).contains(pattern) {
+        true => ops.filter(|(_, op)| op.family == pattern).collect(),
+        false => choose(pattern, ops).map_err(Error::from)?,
+    };
+    let rows: Vec<Row<'_>> = chosen.iter().map(|((), op)| row(op)).collect();
     out.show(&serde_json::json!({ "ops": rows }), || {
         let mut table = Table::new(&["OP", ">SPECS", "TARGETS", "SUMMARY"]);
         for row in &rows {

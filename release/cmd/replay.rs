@@ -17,7 +17,7 @@ use std::path::PathBuf;
 ///
 /// Dumps are what the API log leaves at PARBAKE_LOG=10. Ends with status 1 if the values differ or the call fails again.
 ///
-///   parbake replay ~/.cache/parbake/dumps/20261130T113608-4711-1-rmsnorm --target host
+///   parbake replay ~/.cache/parbake/dumps/20261130T113608-4711@node7-1-rmsnorm --target host
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The folder of the dump

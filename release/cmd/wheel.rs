@@ -105,7 +105,11 @@ fn plan(plans: &mut BTreeMap<String, Plan>, path: &Path, bundle: &Bundle) -> Res
     }
     // Before anything is written, as everything that can be wrong.
     versions(bundle.library())?;
-    name(path)?;
+    if !name(path)?.ends_with(".pbk") {
+        let what = format!("{} would be installed and never found", path.display());
+        let report = Report::new("PB-3165", Class::Usage, what).with("expected", "a file name that ends in `.pbk`");
+        return Err(report.with("got", name(path)?).help("rename it; a signature names no file"));
+    }
     let plan = plans.entry(label(&toolkits, &targets)).or_insert_with(|| Plan {
         targets,
         toolkits,

@@ -2,7 +2,7 @@
 //! reads and frees. No panic and no Rust type crosses the border.
 
 use super::dlpack::DLTensor;
-use super::{Kind, MAX_SCALARS, MAX_TENSORS, Target, Wrong, message, panicked};
+use super::{Fault, Kind, MAX_SCALARS, MAX_TENSORS, Target, Wrong, guarded};
 use crate::code::{Place, Stream};
 use crate::driver;
 use crate::error::Error;
@@ -10,7 +10,7 @@ use crate::goal::Goal;
 use crate::library::{Library, OpId};
 use crate::prepare::Site;
 use parbake_model::Target as ModelTarget;
-use parbake_model::glob::glob;
+use parbake_model::glob::choose;
 use parbake_model::identity::Spec;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::{Config, SETTINGS, nearest};
@@ -48,13 +48,9 @@ pub struct Failure {
     message: CString,
 }
 
-impl Failure {
-    fn of(error: &Error) -> Self {
-        Self { kind: Kind::of(error), code: text(error.report().code), message: text(message(error)) }
-    }
-    /// A panic that was caught.
-    fn bug(panic: &(dyn std::any::Any + Send)) -> Self {
-        Self { kind: Kind::Other, code: text("PB-2151"), message: text(format!("[PB-2151] {}", panicked(panic))) }
+impl From<Fault> for Failure {
+    fn from(fault: Fault) -> Self {
+        Self { kind: fault.kind, code: text(fault.code), message: text(fault.message) }
     }
 }
 
@@ -82,12 +78,7 @@ fn text(words: impl Into<String>) -> CString {
 /// # Safety
 /// `error` is null or points at room for a pointer.
 unsafe fn guard(error: *mut *mut Failure, body: impl FnOnce() -> Result<(), Error>) -> c_int {
-    // A panic leaves no lock of ours in a state that the next call would trust.
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(Failure::of(&error)),
-        Err(panic) => Some(Failure::bug(&*panic)),
-    };
+    let failure = guarded(body).err().map(Failure::from);
     let number = failure.as_ref().map_or(0, |f| f.kind.number());
     if !error.is_null() {
         let object = failure.map_or(std::ptr::null_mut(), |f| Box::into_raw(Box::new(f)));
@@ -393,16 +384,9 @@ pub unsafe fn prepare(asked: Asked, json: *mut *mut c_char, error: *mut *mut Fai
                     devices.iter().map(|d| Site::Place(Place::Cuda(d.ordinal))).collect()
                 }
             };
-            let ops: Vec<OpId> = library.ops().filter(|(_, op)| glob(pattern, op)).map(|(id, _)| id).collect();
-            if ops.is_empty() {
-                // A name without wildcards is an op that there is not; the error names the nearest.
-                return Err(match library.op(pattern) {
-                    Err(unknown) if !pattern.contains(['*', '?', ',']) => unknown,
-                    _ => function.bad("op", "a pattern that an op matches, as in rmsnorm or norm/*", pattern),
-                });
-            }
+            let ops = choose(pattern, library.ops())?;
             let mut wanted = Vec::new();
-            for op in ops {
+            for (op, _) in ops {
                 wanted.extend(library.tactics(op, &values, &sites)?);
             }
             library.make_ready(&wanted)

@@ -6,13 +6,12 @@
 //! default may be left out from the end, or be None.
 
 use super::dlpack::{CUDA, DLDataType, DLDevice, DLTensor};
-use super::{Kind, MAX_SCALARS, MAX_TENSORS, Target, Wrong, message, panicked};
+use super::{MAX_SCALARS, MAX_TENSORS, Target, Wrong, guarded};
 use crate::code::Stream;
 use crate::error::Error;
 use crate::library::Library;
 use parbake_model::op::Op;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// `TVMFFIAny`'s value.
@@ -143,8 +142,8 @@ pub unsafe fn call(
     count: i32,
     result: *mut Any,
 ) -> c_int {
-    // No unwinding crosses the border to C. A panic leaves no lock of ours in a state that the next call would trust.
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+    // No unwinding crosses the border to C.
+    let outcome = guarded(|| {
         let library = library()?;
         let args = match usize::try_from(count) {
             // SAFETY: the caller vouches for the arguments.
@@ -153,19 +152,15 @@ pub unsafe fn call(
         };
         // SAFETY: as the caller vouches.
         unsafe { call_op(library, built_in, args) }
-    }));
+    });
     match outcome {
-        Ok(Ok(())) => {
+        Ok(()) => {
             // SAFETY: the caller gives room for a result.
             unsafe { result.write(Any { type_index: index::NONE, small_len: 0, value: AnyValue { int: 0 } }) };
             0
         }
-        Ok(Err(error)) => {
-            set_error(Kind::of(&error).name(), message(&error));
-            -1
-        }
-        Err(panic) => {
-            set_error(c"RuntimeError", format!("[bug] {}", panicked(&*panic)));
+        Err(fault) => {
+            set_error(fault.kind.name(), fault.message);
             -1
         }
     }

@@ -3,8 +3,8 @@
 //! ```text
 //! <dumps>/
 //!   .lock                                     taken while room is reserved
-//!   .stage-<owner>                            a dump whose inputs are being written
-//!   <UTC>-<process>-<call>-<op>/
+//!   .stage-<owner>                            a dump whose inputs are being written; locked meanwhile
+//!   <UTC>-<process>@<host>-<call>-<op>/
 //!     call.json                               everything but the values
 //!     inputs.safetensors                      what the kernel reads, as it was before
 //!     outputs.safetensors                     what it wrote, once it returned
@@ -19,6 +19,7 @@ use super::sink::Warning;
 use super::tensors;
 use super::values::{Source, Stop};
 use crate::fault::Fault;
+use crate::leftovers::is_locked;
 use crate::tensor::Tensor;
 use parbake_model::owner::Owner;
 use parbake_model::settings::Config;
@@ -106,22 +107,22 @@ impl Dump {
         let values = inputs.iter().chain(&outputs).map(|(_, t)| tensors::bytes(t)).fold(SMALL, u64::saturating_add);
         DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         trust::check_scratch(root, config.workspace_shared).map_err(|e| io::Error::other(e.to_string()))?;
-        let stage = reserve(root, values, config)?;
-        let name = format!("{}-{}-{}-{}", stamp(&record.time), record.process, record.sequence, short(&record.op));
-        let folder = root.join(name);
+        let (stage, _used) = reserve(root, values, config)?;
         let staged = (|| {
             if !record.captured {
                 // SAFETY: the caller vouches for the memory.
                 unsafe { tensors::write(&stage.join(INPUTS), &inputs, source)? };
             }
             create(&stage.join(CALL), &json(&record))?;
-            Ok::<(), Stop>(std::fs::rename(&stage, &folder)?)
+            Ok::<PathBuf, Stop>(settle(&stage, root, &name(&record))?)
         })();
-        if let Err(stop) = staged {
-            let _ = std::fs::remove_dir_all(&stage);
-            return Err(stop.into());
+        match staged {
+            Ok(folder) => Ok(Self { folder, record }),
+            Err(stop) => {
+                let _ = std::fs::remove_dir_all(&stage);
+                Err(stop.into())
+            }
         }
-        Ok(Self { folder, record })
     }
 
     /// Notes how the call ended, and what the kernel wrote.
@@ -181,8 +182,29 @@ fn short(op: &str) -> &str {
     op.rsplit('/').next().unwrap_or(op)
 }
 
-/// Makes the folder of a dump that will take so many bytes, if the bounds allow it.
-fn reserve(root: &Path, bytes: u64, config: &Config) -> Result<PathBuf, Refusal> {
+/// Numbers of processes are told apart within a host only.
+fn name(record: &Record) -> String {
+    let Record { process, host, sequence, .. } = record;
+    format!("{}-{process}@{host}-{sequence}-{}", stamp(&record.time), short(&record.op))
+}
+
+/// Gives a folder its name. Processes of several containers may have the same number, on a host of the same name: the
+/// second then gets another one.
+fn settle(stage: &Path, root: &Path, name: &str) -> io::Result<PathBuf> {
+    let others = (2..=99).map(|n| format!("{name}-{n}"));
+    for name in std::iter::once(name.to_owned()).chain(others) {
+        let folder = root.join(name);
+        match std::fs::rename(stage, &folder) {
+            Ok(()) => return Ok(folder),
+            Err(e) if matches!(e.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::DirectoryNotEmpty) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::other(format!("there are a hundred dumps called {name}")))
+}
+
+/// Makes the folder of a dump that will take so many bytes, if the bounds allow it, and its lock.
+fn reserve(root: &Path, bytes: u64, config: &Config) -> Result<(PathBuf, Option<File>), Refusal> {
     let _turn = lock(&root.join(LOCK))?;
     let (mut count, mut taken) = (0u64, 0u64);
     let mut folders = Vec::new();
@@ -193,7 +215,8 @@ fn reserve(root: &Path, bytes: u64, config: &Config) -> Result<PathBuf, Refusal>
             continue;
         }
         let owner = name.to_str().and_then(|name| name.strip_prefix(STAGE)).and_then(Owner::of);
-        if owner.is_some_and(|owner| owner.alive() == Some(false)) {
+        // In another container on this host a process lives that cannot be seen from here: its lock can.
+        if owner.is_some_and(|owner| owner.alive() == Some(false)) && !is_locked(&entry.path()) {
             // What a process that died while it wrote left is whole for nobody.
             let _ = std::fs::remove_dir_all(entry.path());
             continue;
@@ -217,7 +240,9 @@ fn reserve(root: &Path, bytes: u64, config: &Config) -> Result<PathBuf, Refusal>
         let _ = std::fs::remove_dir_all(&stage);
         return Err(error.into());
     }
-    Ok(stage)
+    // Where there are no locks the number of the process has to do.
+    let used = File::open(&stage).ok().filter(|folder| folder.try_lock().is_ok());
+    Ok((stage, used))
 }
 
 /// What a dump takes, or will have taken.
@@ -242,5 +267,41 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
             Err(TryLockError::Error(error)) if Fault::of(&error) == Fault::Unsupported => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        Config::from_settings([]).unwrap()
+    }
+
+    #[test]
+    fn what_is_being_written_in_another_container_stays_and_what_a_dead_process_left_goes() {
+        let root = tempfile::tempdir().unwrap();
+        // As it looks from a container where the number of the process means nothing.
+        let name = |count| format!("{STAGE}{}-{count}", Owner { process: u32::MAX, ..Owner::this() }.tag());
+        let [used, left] = [name(1), name(2)].map(|name| root.path().join(name));
+        [&used, &left].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        let lock = File::open(&used).unwrap();
+        lock.lock().unwrap();
+        let (stage, held) = reserve(root.path(), 1, &config()).ok().unwrap();
+        assert!(used.exists() && !left.exists());
+        assert!(held.is_some() && is_locked(&stage), "others see that it is in use");
+    }
+
+    #[test]
+    fn dumps_of_the_same_name_lie_side_by_side() {
+        let root = tempfile::tempdir().unwrap();
+        let names: Vec<PathBuf> = (0..3)
+            .map(|i| {
+                let (stage, _used) = reserve(root.path(), i, &config()).ok().unwrap();
+                settle(&stage, root.path(), "dump").unwrap()
+            })
+            .collect();
+        assert_eq!(names, ["dump", "dump-2", "dump-3"].map(|name| root.path().join(name)));
+        assert!(names.iter().all(|folder| folder.join(RESERVED).is_file()));
     }
 }

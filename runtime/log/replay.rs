@@ -3,7 +3,7 @@
 use super::dumped::{DumpError, Dumped};
 use super::line::one_line;
 use super::record::{self, Argument, State};
-use crate::binding::Problem;
+use crate::binding::{MAX_TACTICS, Problem, Tactic};
 use crate::check;
 use crate::code::{Kernel, Place, Stream};
 use crate::error::Error;
@@ -110,7 +110,8 @@ struct Run {
 }
 
 impl Dumped {
-    /// Calls the op with the recorded arguments, laid out as they were: strides, alignment and shared memory.
+    /// Calls the op with the recorded arguments, laid out as they were: strides, alignment and shared memory. The recorded
+    /// tactic is tried first, whatever would be chosen now; if it is not legal any more, the differences say so.
     ///
     /// A kernel that fails is no error but a [`Replayed`] that is not `ok`. One that takes the process down does so again.
     ///
@@ -121,7 +122,8 @@ impl Dumped {
         let def = library.definition(op);
         let inputs = self.inputs()?;
         let recorded = self.outputs()?;
-        let kernel = self.kernel(library, op, &scalars, place)?;
+        let tactic = self.tactic(def);
+        let kernel = self.kernel(library, op, &scalars, place, tactic.as_ref())?;
         let mut replayed = Replayed {
             dump: self.folder.display().to_string(),
             op: def.path(),
@@ -139,7 +141,7 @@ impl Dumped {
         };
         let mut first: Option<Run> = None;
         for _ in 0..times.max(1) {
-            let run = match self.run(library, op, &inputs, &scalars, place) {
+            let run = match self.run(library, op, (&inputs, &scalars), place, tactic.as_ref()) {
                 Err(DumpError::Call(error @ (Error::Driver(_) | Error::Host { .. }))) => {
                     replayed.error = Some(one_line(&error));
                     return Ok(replayed);
@@ -164,9 +166,25 @@ impl Dumped {
         Ok(replayed)
     }
 
+    /// The recorded tactic, if the op still has its parts.
+    fn tactic(&self, op: &Op) -> Option<Tactic> {
+        let (recorded, mut tactic) = (&self.record.kernel.tactic, Tactic([0; MAX_TACTICS]));
+        for (place, declared) in tactic.0.iter_mut().zip(&op.tactics) {
+            *place = *recorded.get(&declared.name)?;
+        }
+        (recorded.len() == op.tactics.len()).then_some(tactic)
+    }
+
     /// The kernel that the call will use, found before it runs: it may take the process down. Nothing is launched, so
     /// addresses only need to be such as the call will have.
-    fn kernel(&self, library: &Library, op: OpId, scalars: &[f64], place: Place) -> Result<Arc<Kernel>, DumpError> {
+    fn kernel(
+        &self,
+        library: &Library,
+        op: OpId,
+        scalars: &[f64],
+        place: Place,
+        tactic: Option<&Tactic>,
+    ) -> Result<Arc<Kernel>, DumpError> {
         let mut bases = Vec::new();
         let mut free = record::BOUNDARY;
         for memory in &self.record.memories {
@@ -176,7 +194,7 @@ impl Dumped {
             free = end.filter(|end| *end < u64::MAX / 2).ok_or_else(|| self.too_large(None))?;
         }
         let tensors: Vec<Tensor> = self.record.tensors.iter().map(|a| a.at(bases[a.memory])).collect();
-        let prepared = library.prepare_call(op, &tensors, scalars, place)?;
+        let prepared = library.prepare_with(op, &tensors, scalars, place, tactic)?;
         let empty = || DumpError::Signature { op: self.record.op.clone(), why: "it writes nothing".to_owned() };
         Ok(prepared.ok_or_else(empty)?.kernel)
     }
@@ -185,9 +203,9 @@ impl Dumped {
         &self,
         library: &Library,
         op: OpId,
-        inputs: &BTreeMap<String, Vec<u8>>,
-        scalars: &[f64],
+        (inputs, scalars): (&BTreeMap<String, Vec<u8>>, &[f64]),
         place: Place,
+        tactic: Option<&Tactic>,
     ) -> Result<Run, DumpError> {
         let arguments = &self.record.tensors;
         // As for the memory itself, addresses are told apart within the boundary.
@@ -212,7 +230,7 @@ impl Dumped {
         let bases: Vec<usize> = memories.iter_mut().zip(&starts).map(|(m, s)| m.pointer() as usize + s).collect();
         let tensors: Vec<Tensor> = arguments.iter().map(|a| a.at(bases[a.memory])).collect();
         // SAFETY: the memory of every tensor is as long as its record says, and lives until it is read back below.
-        unsafe { library.call(op, &tensors, scalars, place, Stream::DEFAULT) }?;
+        unsafe { library.call_with(op, &tensors, scalars, place, Stream::DEFAULT, tactic) }?;
         let after = memories.iter().map(Memory::read).collect::<Result<Vec<_>, Error>>()?;
         let mut written = BTreeMap::new();
         for argument in arguments.iter().filter(|a| a.is_written()) {
@@ -312,6 +330,12 @@ impl Dumped {
             ("target", text(was.target.map(|t| t.to_string())), text(kernel.decision.target.map(|t| t.to_string()))),
             ("toolkit", text(was.toolkit.map(|t| t.to_string())), text(kernel.toolkit.map(|t| t.to_string()))),
         ];
+        // It was tried first: now it is not legal for these arguments, or not covered where nothing is compiled.
+        let words = |pairs: &mut dyn Iterator<Item = (&String, &u32)>| {
+            pairs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        let now: BTreeMap<_, _> = kernel.spec.tactic.iter().cloned().collect();
+        pairs.push(("tactic", words(&mut was.tactic.iter()), words(&mut now.iter())));
         // Of a kernel from a bundle it is not known without the bundle's details.
         if was.toolchain.is_some() && toolchain.is_some() {
             pairs.push(("toolchain", text(was.toolchain.clone()), text(toolchain)));

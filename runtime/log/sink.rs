@@ -7,7 +7,8 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +32,7 @@ pub(super) fn of(config: &Config) -> Arc<Sink> {
         return sink.clone();
     }
     let path = config.log_dest.path(process);
-    let (file, error) = match path.as_ref().map(|p| File::options().append(true).create(true).mode(0o600).open(p)) {
+    let (file, error) = match path.as_deref().map(open_file) {
         Some(Ok(file)) => (Some(file), None),
         Some(Err(error)) => (None, Some(error)),
         None => (None, None),
@@ -46,6 +47,18 @@ pub(super) fn of(config: &Config) -> Arc<Sink> {
     }
     sink.header(config);
     sink
+}
+
+/// Never waits: a pipe that nobody reads is an error. A terminal does not become this process's.
+fn open_file(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = File::options().append(true).create(true).mode(0o600).custom_flags(flags).open(path)?;
+    let kind = file.metadata()?.file_type();
+    // Standard error of a container is a pipe by that name.
+    if kind.is_file() || kind.is_char_device() || kind.is_fifo() {
+        return Ok(file);
+    }
+    Err(io::Error::other("it is no file, no pipe and no terminal"))
 }
 
 impl Sink {

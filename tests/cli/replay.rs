@@ -6,8 +6,12 @@ use std::path::Path;
 
 /// A machine that made one call with the log at its highest level, and the dump of it.
 fn dumped(machine: &Machine) -> String {
-    let settings = [("PARBAKE_LOG", "10"), ("PARBAKE_DUMP_COUNT", "1")];
-    let words = "run rmsnorm dtype=bf16 --shape rows=3 --shape hidden=100 --pad 5 --offset 1 --target host";
+    dumped_by(machine, "rmsnorm dtype=bf16 --shape rows=3 --shape hidden=100 --pad 5 --offset 1", "on")
+}
+
+fn dumped_by(machine: &Machine, call: &str, jit: &str) -> String {
+    let settings = [("PARBAKE_LOG", "10"), ("PARBAKE_DUMP_COUNT", "1"), ("PARBAKE_JIT", jit)];
+    let words = format!("run {call} --target host");
     let words: Vec<&str> = words.split(' ').collect();
     let ran = machine.command(&words).envs(settings).output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
@@ -69,6 +73,20 @@ fn a_dump_is_replayed_and_what_differs_is_told() {
     std::fs::write(&own, text).unwrap();
     let machine = machine.set("PARBAKE_LOCK_TIMEOUT", "77");
     says(&machine.run(&["replay", &dump]), 0, &["differs   PARBAKE_LOCK_TIMEOUT: recorded 330, now 77"]);
+}
+
+#[test]
+fn the_recorded_tactic_runs_although_another_would_be_chosen_now() {
+    let machine = Machine::new();
+    machine.say("prepare rmsnorm dtype=bf16 block=512 rows=1 vec=2 peel=0 --target host").ok();
+    // Without a compiler it is the only one; with one a better one would be compiled.
+    let dump = dumped_by(&machine, "rmsnorm dtype=bf16 --shape rows=3 --shape hidden=64", "off");
+    let ran = machine.run(&["replay", &dump]);
+    says(&ran, 0, &["bit for bit", "differs   PARBAKE_JIT"]);
+    assert!(!ran.stdout.contains("differs   kernel") && !ran.stdout.contains("differs   tactic"), "{ran:?}");
+    rewrite(&dump, |call| call["kernel"]["tactic"]["block"] = json!(7));
+    let now = "differs   tactic: recorded block=7 peel=0 rows=1 vec=2, now block=128 peel=0 rows=32 vec=16";
+    says(&machine.run(&["replay", &dump]), 0, &[now]);
 }
 
 #[test]

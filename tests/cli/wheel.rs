@@ -38,9 +38,9 @@ fn a_wheel_holds_the_bundle_its_signature_and_a_record() {
     let names: Vec<&str> = entries.iter().map(|(name, _)| name.as_str()).collect();
     let info = format!("parbake_bundle_cu130_host_sm90a-{VERSION}.dist-info");
     let place = "parbake_bundles/cu130-host-sm90a/good.pbk";
-    let parts = ["METADATA", "WHEEL", "RECORD"].map(|part| format!("{info}/{part}"));
+    let parts = ["METADATA", "WHEEL", "licenses/LICENSE", "RECORD"].map(|part| format!("{info}/{part}"));
     let note = "parbake_bundles/cu130-host-sm90a.txt";
-    assert_eq!(names, [place, &format!("{place}.minisig"), note, &parts[0], &parts[1], &parts[2]]);
+    assert_eq!(names, [place, &format!("{place}.minisig"), note, &parts[0], &parts[1], &parts[2], &parts[3]]);
     assert_eq!(entries[0].1, std::fs::read(&bundle).unwrap());
     let text = |i: usize| String::from_utf8(entries[i].1.clone()).unwrap();
     let (major, rest) = VERSION.split_once('.').unwrap();
@@ -50,8 +50,9 @@ fn a_wheel_holds_the_bundle_its_signature_and_a_record() {
         assert!(text(3).contains(&requires), "{}", text(3));
     }
     assert!(text(3).contains(&format!("Version: {VERSION}\n")) && text(4).contains("Tag: py3-none-linux_"));
-    assert_eq!(text(5).lines().count(), 6, "{}", text(5));
-    assert!(text(5).lines().take(5).all(|l| l.contains(",sha256=")) && text(5).ends_with("RECORD,,\n"));
+    assert!(text(3).contains("License-File: LICENSE\n") && text(5).contains("Apache License"), "{}", text(3));
+    assert_eq!(text(6).lines().count(), 7, "{}", text(6));
+    assert!(text(6).lines().take(6).all(|l| l.contains(",sha256=")) && text(6).ends_with("RECORD,,\n"));
 
     // Neither times nor permissions nor the folder show.
     let before = std::fs::read(&wheel).unwrap();
@@ -84,12 +85,16 @@ fn what_does_not_belong_into_a_wheel_is_refused_and_nothing_is_written() {
     std::fs::copy(&good, machine.path("twin/good.pbk")).unwrap();
     let old = machine.bundle("old.pbk", "9.9.9");
     let strange = machine.bundle("strange.pbk", "nightly");
+    // The look-up would pass over it.
+    let nameless = machine.path("norm.bundle").display().to_string();
+    std::fs::copy(&good, &nameless).unwrap();
     for (bundles, status, says) in [
         (vec![good.as_str(), &damaged], 1, ["PB-3160", "damaged.pbk"]),
         (vec!["absent.pbk"], 3, ["PB-3110", "absent.pbk"]),
         (vec![&good, "twin/good.pbk"], 2, ["PB-3162", "same name"]),
         (vec![&good, &old], 2, ["PB-3162", "9.9.9"]),
         (vec![&strange], 2, ["PB-3164", "nightly"]),
+        (vec![&good, &nameless], 2, ["PB-3165", "norm.bundle"]),
     ] {
         let ran = machine.run(&[&["wheel", "-o", "dist"], bundles.as_slice()].concat());
         assert_eq!(ran.status, status, "{ran:?}");

@@ -47,7 +47,7 @@ fn a_dump_holds_the_whole_call_and_nobody_else_reads_it() {
     let record = parse(&std::fs::read(dump.join("call.json")).unwrap()).unwrap();
     assert_eq!((record.state, record.op.as_str(), record.place.as_str()), (State::Done, "norm/rmsnorm", "host"));
     assert_eq!((record.launch_abi, record.sequence, record.captured), (LAUNCH_ABI, 1, false));
-    assert_eq!(record.process.to_string(), parts[1]);
+    assert_eq!(format!("{}@{}", record.process, record.host), parts[1]);
     assert_eq!((&record.device, &record.driver, &record.error), (&None, &None, &None));
     assert_eq!((record.scalars["eps"].as_str(), record.scalars["weight_bias"].as_str()), ("1e-5", "0.0"));
     let x = &record.tensors[1];

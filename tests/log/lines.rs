@@ -1,6 +1,6 @@
 //! What the log says at each level, and where.
 
-use crate::work::{Site, lines};
+use crate::work::{Done, Site, lines};
 
 /// The texts of a call.
 fn of(lines: &[(u64, String)], sequence: u64) -> Vec<&str> {
@@ -112,6 +112,22 @@ fn a_log_that_cannot_be_written_is_one_warning_and_no_error() {
     let done = worker().set("PARBAKE_LOG_DEST", site.path("none/calls.log")).run().answered(&["done", "done"]);
     assert_eq!(done.said.matches("WARN the log cannot be opened at ").count(), 1, "{done:?}");
     assert!(of(&done.lines(), 2).last().unwrap().starts_with("done after "), "{done:?}");
+    // A pipe that nobody reads: to open it would wait for ever, with every call behind it.
+    let pipe = site.path("pipe");
+    if std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|s| s.success()) {
+        let mut worker = worker().set("PARBAKE_LOG_DEST", &pipe);
+        worker.0.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = worker.0.spawn().unwrap();
+        let start = std::time::Instant::now();
+        while child.try_wait().unwrap().is_none() && start.elapsed() < std::time::Duration::from_secs(120) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let _ = child.kill();
+        let done = Done::of(child.wait_with_output().unwrap()).answered(&["done", "done"]);
+        assert_eq!(done.said.matches("WARN the log cannot be opened at ").count(), 1, "{done:?}");
+    } else {
+        println!("skipped: needs mkfifo");
+    }
     let done = worker().set("PARBAKE_LOG_DEST", "/dev/full").run().answered(&["done", "done"]);
     assert_eq!(done.said.matches("WARN lines of the log are lost: No space left").count(), 1, "{done:?}");
 }

@@ -223,7 +223,7 @@ static void questions(parbake_library *library) {
     const int value = PARBAKE_ERROR_VALUE;
     parbake_error *error;
     char *json = NULL;
-    int result = parbake_prepare(library, "rms*", "dtype=f32  block=128 rows=8\tvec=4", "host", &json, &error);
+    int result = parbake_prepare(library, "rms*, rmsnorm", "dtype=f32  block=128 rows=8\tvec=4", "host", &json, &error);
     says("prepare", result, json, error, "\"ready\"");
     result = parbake_supports(library, "rmsnorm", "dtype=f32 block=128 rows=8 vec=4", "host", &json, &error);
     says("supports", result, json, error, "\"support\": \"store\"");
@@ -257,7 +257,9 @@ static void questions(parbake_library *library) {
     result = parbake_supports(library, "rmsnorm", "dtype=f32", "host", NULL, &error);
     is("no room", result, error, value, "PB-2150", "json");
     result = parbake_prepare(library, "gemm*", "dtype=f32", "host", &json, &error);
-    is("no match", result, error, value, "PB-2150", "op: expected a pattern that an op matches");
+    is("no match", result, error, value, "PB-1107", "gemm*");
+    result = parbake_prepare(library, "rmsnorm,rmsnrm", "dtype=f32", "host", &json, &error);
+    is("no match of one", result, error, value, "PB-1107", "did you mean `rmsnorm`?");
     result = parbake_prepare(library, "rmsnrm", "dtype=f32", "host", &json, &error);
     is("prepare unknown", result, error, value, "PB-1107", "rmsnorm");
     result = parbake_prepare(library, "*", "dtype=bf16", "sm_75", &json, &error);

@@ -43,7 +43,8 @@ def dtypes_of_pytorch_are_taken():
 @check()
 def explain_gives_the_whole_decision():
     why = parbake.explain("rmsnorm", dtype="f16", target="host")
-    assert [step["place"] for step in why.decision["steps"]][0] == "bundles"
+    # The first places are bundles, or the word that there are none.
+    assert "bundle" in why.decision["steps"][0]["place"], why
     assert "spec_id" in why.identities
 
 
@@ -74,6 +75,7 @@ def wrong_questions_are_refused():
     refused(ValueError, ["dtype"], lambda: parbake.supports("rmsnorm", dtype="f32 block=1", target="host"))
     refused(TypeError, ["name of an op"], lambda: parbake.supports(3, target="host"))
     refused(ValueError, ["nothing/*"], lambda: parbake.prepare("nothing/*", target="host"))
+    refused(ValueError, ["rmsnrm", "did you mean"], lambda: parbake.prepare("rmsnorm,rmsnrm", target="host"))
     refused(ValueError, ["0, 1, 3, 5 or 10", "2"], lambda: parbake.set_log_level(2))
     for level in (2**32 + 3, -(2**40), 2**31):
         refused(ValueError, ["0, 1, 3, 5 or 10", str(level)], lambda: parbake.set_log_level(level))

@@ -7,12 +7,14 @@ Builds the wheel with cargo's profile `dev` (PARBAKE_WHEEL_PROFILE) unless FILE 
 and a package index for pip; no GPU. Prints a line a check and `N passed, N failed, N skipped`; exits with 1 if one
 failed. tests/python/run.py is run in the same environment, behind a bar.
 
+  hook       tags of other machines and linkers
   wheel      what it holds, its record, its tag
   import     costs at most 40 ms, imports nothing heavy, creates nothing, opens no driver, starts no thread
   call       the data wheel serves it without a compiler: read-only, without HOME and settings
   foreign    a data wheel of another version or launch ABI, or a damaged one, is an error that names both
   command    `parbake` finds the same data wheel
   native     a program in C is built with what was installed
+  layout     our structs are those of the oldest TVM FFI's headers
   uninstall  leaves nothing
   editable   a kernel that is edited in the checkout is compiled anew by the next process
 """
@@ -60,6 +62,7 @@ def main():
             print(fetched.stderr)
             skip("a package index")
             return finish()
+        hook(tools)
         wheel = args.wheel or build(tools, work / "dist")
         looks_right(wheel)
         clean = Environment(work / "clean")
@@ -73,6 +76,7 @@ def main():
         foreign(clean)
         command(clean)
         native(clean, work)
+        layout(tools)
         uninstall_data(clean, data)
         python_tests(clean)
         uninstall(clean)
@@ -100,6 +104,23 @@ def build(tools, folder):
     return wheel
 
 
+def hook(tools):
+    """What the machine that builds cannot show."""
+    code = f"""if True:
+        import sys
+        sys.path.insert(0, {str(REPO / "wheels")!r})
+        from hatch_build import glibc
+        print(glibc({{"libc.so.6", "ld-linux-aarch64.so.1"}}, {{"GLIBC_2.17", "GCC_3.0"}}, "aarch64"))
+        print(glibc({{"ld-linux-x86-64.so.2"}}, {{"GLIBC_2.34", "GLIBC_ABI_DT_RELR"}}, "x86_64"))
+        for libraries, versions in [({{"ld-linux-aarch64.so.1"}}, set()), (set(), {{"GLIBC_PRIVATE"}})]:
+            try:
+                print(glibc(libraries, versions, "x86_64"))
+            except RuntimeError:
+                print("refused")"""
+    said = tools.ask(code)
+    verdict(said == "(2, 17)\n(2, 36)\nrefused\nrefused", "tags are right for other machines and linkers", said)
+
+
 def looks_right(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     figure(wheel.name, f"{wheel.stat().st_size / 1e6:.1f} MB")
@@ -107,6 +128,12 @@ def looks_right(wheel):
     verdict("libparbake.so" in found and "__init__.py" in found, "the library and the Python layer are in the wheel", names)
     native = {"include/parbake.h", "cmake/parbakeConfig.cmake", "cmake/parbakeConfigVersion.cmake"}
     verdict(native <= found, "the C header and the CMake package are in the wheel", names)
+    with zipfile.ZipFile(wheel) as archive:
+        texts = {n.rsplit("/", 1)[1]: archive.read(n).decode() for n in names if ".dist-info/licenses/" in n}
+    verdict("Apache License" in texts.get("LICENSE", ""), "the licence is in the wheel", list(texts))
+    notice = texts.get("THIRD-PARTY.txt", "")
+    whole = re.search(r"^zstd-sys .*: .*BSD", notice, re.M) and "Redistribution and use in source and binary forms" in notice
+    verdict(whole and "\nsyn " not in notice, "so are those of what is linked into the library", notice[:2000])
     verdict("_paths.py" not in found, "nothing of an editable install is in the wheel", names)
     verdict(any(n.endswith(".data/scripts/parbake") for n in names), "the command is in the wheel", names)
     version = re.search(r'^version = "(.+)"', (REPO / "Cargo.toml").read_text(), re.M)[1]
@@ -280,6 +307,17 @@ def native(clean, work):
     said = run([program], clean.bare(LD_LIBRARY_PATH=str(package))) if compiled.returncode == 0 else compiled
     versions = re.findall(r"^parbake (.+)$", run([clean.root / "bin/parbake", "--version"], clean.bare()).stdout, re.M)
     verdict([said.stdout.strip()] == versions, "a program in C is built with the header and runs with the library", said)
+
+
+def layout(tools):
+    """The check against headers, which has none where it runs among the tests of cargo."""
+    ask = "import tvm_ffi.libinfo as l; print(l.find_include_path(), l.find_dlpack_include_path(), sep=':')"
+    env = os.environ | {"PARBAKE_TEST_TVM_INCLUDE": tools.ask(ask)}
+    words = ["cargo", "test", "--quiet", "--locked", "--package", "parbake", "--test", "tvm_layout", "--", "--nocapture"]
+    done = run(words, env, cwd=REPO, timeout=1800)
+    if "skipped: needs" in done.stdout:
+        return skip(done.stdout.partition("skipped: needs ")[2].splitlines()[0])
+    verdict(done.returncode == 0, f"our structs are those of TVM FFI {OLDEST}", done.stdout + done.stderr)
 
 
 def python_tests(clean):

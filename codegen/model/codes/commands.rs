@@ -203,6 +203,12 @@ pub(super) const COMMANDS: &[Code] = &[
         "Build the bundle with a release of the library.",
     ),
     row(
+        "PB-3165",
+        "A bundle that would be installed and never found",
+        "What looks for installed bundles reads files whose names end in `.pbk`, and this name does not.",
+        "Rename the bundle.",
+    ),
+    row(
         "PB-3180",
         "A comment is not one line",
         "The comment of a signature has a line break or another control character.",

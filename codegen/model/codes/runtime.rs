@@ -246,7 +246,7 @@ pub(super) const DRIVER: &[Code] = &[
     row(
         "PB-2151",
         "Parbake panicked",
-        "A rule of its own does not hold. The panic was caught where C called in; the process goes on.",
+        "A rule of its own does not hold. The panic was caught where the host called in; the process goes on.",
         "Please report it, with the whole text and `parbake doctor --json`.",
     ),
 ];

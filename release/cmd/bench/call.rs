@@ -41,11 +41,11 @@ pub(super) fn run(n: usize, config: &Config) -> Result<Vec<Row>, Failure> {
     };
     let (full, empty) = (tensors(rows).expect("bug: rank 2"), tensors(0).expect("bug: rank 2"));
     let scalars = [1e-6, 0.0];
-    // Calls in a row, not waited for. On the CPU there is nothing to wait for, and each takes long.
-    let many = if place == Place::Host { 5 } else { 200 };
+    // Calls in a row, not waited for. On the CPU one that launches waits, and takes long.
+    let idle = 200;
+    let busy = if place == Place::Host { 5 } else { idle };
     let mut measured = Vec::new();
-    let mut add = |what: &str, note: &str, call: &mut dyn FnMut() -> Result<(), parbake::Error>| {
-        let many = if note.starts_with("no") { 200 } else { many };
+    let mut add = |what: &str, many: u32, note: &str, call: &mut dyn FnMut() -> Result<(), parbake::Error>| {
         let mut times = Vec::new();
         for _ in 0..n {
             times.extend(sample(1, || (0..many).try_for_each(|_| call()))?);
@@ -55,19 +55,21 @@ pub(super) fn run(n: usize, config: &Config) -> Result<Vec<Row>, Failure> {
         measured.push(row(what, "µs", 1e6 / f64::from(many), times, format!("{many} in a row; {note}")));
         Ok::<(), parbake::Error>(())
     };
-    add("check arguments", "no rows, so nothing is looked up", &mut || {
+    add("check arguments", idle, "no rows, so nothing is looked up", &mut || {
         library.prepare_call(op, &empty, &scalars, place).map(drop)
     })?;
-    add("check, choose, look up, arrange", "nothing launched", &mut || {
+    add("check, choose, look up, arrange", idle, "nothing launched", &mut || {
         library.prepare_call(op, &full, &scalars, place).map(drop)
     })?;
     let mut prepared = library.prepare_call(op, &full, &scalars, place)?.expect("bug: rows are work");
     // SAFETY: here and below, the memory holds all three tensors, and lives until it is read after the batch.
-    add("launch alone", "own stream", &mut || unsafe { prepared.launch(own) })?;
+    add("launch alone", busy, "own stream", &mut || unsafe { prepared.launch(own) })?;
     // SAFETY: as above.
-    add("call from Rust", "own stream", &mut || unsafe { library.call(op, &full, &scalars, place, own).map(drop) })?;
+    add("call from Rust", busy, "own stream", &mut || unsafe {
+        library.call(op, &full, &scalars, place, own).map(drop)
+    })?;
     // SAFETY: as above.
-    add("call from Rust, nothing to do", "no rows, so nothing is looked up", &mut || unsafe {
+    add("call from Rust, nothing to do", idle, "no rows, so nothing is looked up", &mut || unsafe {
         library.call(op, &empty, &scalars, place, own).map(drop)
     })?;
 
@@ -89,7 +91,7 @@ pub(super) fn run(n: usize, config: &Config) -> Result<Vec<Row>, Failure> {
     let target = if place == Place::Host { Target::Host } else { Target::Auto };
     let built_in = library.ops().take_while(|(id, _)| *id != op).count();
     // SAFETY: as above; the descriptors are complete.
-    add("call from C", "tensors described by DLPack, own stream", &mut || unsafe {
+    add("call from C", busy, "tensors described by DLPack, own stream", &mut || unsafe {
         door::call(library, op, &[&lent[0], &lent[1], &lent[2]], &scalars, target, |_| own).map(drop)
     })?;
     let tensor = |t: &DLTensor| Any {
@@ -102,7 +104,7 @@ pub(super) fn run(n: usize, config: &Config) -> Result<Vec<Row>, Failure> {
     let args = [tensor(&lent[0]), tensor(&lent[1]), tensor(&lent[2]), number(scalars[0]), number(scalars[1]), text];
     let count = if place == Place::Host { 6 } else { 5 };
     let mut result = number(0.0);
-    add("call through TVM FFI", "default stream, without a host language", &mut || {
+    add("call through TVM FFI", busy, "default stream, without a host language", &mut || {
         // SAFETY: as above; `args` are what TVM FFI would hand over.
         match unsafe { tvm_ffi::call(|| Ok(library), built_in, args.as_ptr(), count, &raw mut result) } {
             0 => Ok(()),

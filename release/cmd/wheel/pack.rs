@@ -3,10 +3,14 @@
 use crate::cmd::build;
 use parbake_model::report::Report;
 use sha2::{Digest as _, Sha256};
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
+
+/// That of the kernels.
+const LICENSE: &str = include_str!("../../../LICENSE");
 
 /// What pip is told.
 pub(super) struct Metadata {
@@ -46,8 +50,8 @@ impl Metadata {
     fn metadata(&self) -> String {
         let Self { name, version, summary, requires, .. } = self;
         format!(
-            "Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: {summary}\nLicense: {}\n\
-             Requires-Python: >=3.10\nRequires-Dist: {requires}\n",
+            "Metadata-Version: 2.4\nName: {name}\nVersion: {version}\nSummary: {summary}\nLicense-Expression: {}\n\
+             License-File: LICENSE\nRequires-Python: >=3.10\nRequires-Dist: {requires}\n",
             env!("CARGO_PKG_LICENSE")
         )
     }
@@ -81,12 +85,13 @@ pub(super) fn write(wheel: &Path, metadata: &Metadata, mut files: Vec<File>) -> 
             (note, format!("{}, version {}\n", metadata.summary, metadata.version)),
             (format!("{folder}/METADATA"), metadata.metadata()),
             (format!("{folder}/WHEEL"), metadata.wheel()),
+            (format!("{folder}/licenses/LICENSE"), LICENSE.to_owned()),
         ] {
             zip.start_file(&place, options(0))?;
             record += &row(&place, &mut text.as_bytes(), &mut zip)?;
         }
         let place = format!("{folder}/RECORD");
-        record += &format!("{place},,\n");
+        record += &format!("{},,\n", field(&place));
         zip.start_file(&place, options(0))?;
         zip.write_all(record.as_bytes())?;
         size = zip.finish()?.metadata()?.len();
@@ -110,11 +115,20 @@ fn row(place: &str, source: &mut dyn Read, target: &mut dyn Write) -> std::io::R
     loop {
         let read = source.read(&mut buffer)?;
         if read == 0 {
-            return Ok(format!("{place},sha256={},{length}\n", base64(&digest.finalize())));
+            return Ok(format!("{},sha256={},{length}\n", field(place), base64(&digest.finalize())));
         }
         digest.update(&buffer[..read]);
         target.write_all(&buffer[..read])?;
         length += read;
+    }
+}
+
+/// A field of the record, which is CSV.
+fn field(text: &str) -> Cow<'_, str> {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\"")).into()
+    } else {
+        text.into()
     }
 }
 
@@ -131,6 +145,14 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn rows_of_a_record_are_csv() {
+        let row = |name| super::row(name, &mut &b"f"[..], &mut Vec::new()).unwrap();
+        assert!(row("a/80.pbk").starts_with("a/80.pbk,sha256="), "{}", row("a/80.pbk"));
+        assert!(row("a/80,86.pbk").starts_with("\"a/80,86.pbk\",sha256="), "{}", row("a/80,86.pbk"));
+        assert_eq!(super::field("a\"b"), "\"a\"\"b\"");
+    }
+
     #[test]
     fn digests_are_spelled_as_pip_spells_them() {
         for (bytes, text) in [(&b""[..], ""), (b"f", "Zg"), (b"fo", "Zm8"), (b"foo", "Zm9v"), (&[0xfb, 0xff], "-_8")] {

@@ -80,8 +80,8 @@ def explain(op, *, target=None, **axes):
     Arguments and exceptions are those of `supports`.
 
     Example:
-        >>> [step["place"] for step in parbake.explain("rmsnorm", dtype="f32", target="sm_90a").decision["steps"]][0]
-        'bundles'
+        >>> parbake.explain("rmsnorm", dtype="f32", target="sm_90a").decision["runs_on"]
+        'sm_90a'
     """
     return Explanation(_ask("parbake_explain", _op(op), target, axes))
 
