@@ -115,9 +115,12 @@ fn module(family: &str, functions: &[(&Op, Function<'_>)]) -> String {
     // `_traced_` or `_ROW_`, or with a letter.
     text += "from parbake._call import Function as _Function, Unbound as _Unbound\n";
     text += "from parbake._call import call as _call, traced as _traced, unclear as _unclear\n\n";
-    text += "# Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many\n";
-    text += "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; and the functions of\n";
-    text += "# TVM FFI.\n_Tensor = _Unbound\n_TENSORS = ()\n_grad = _modes = _tracing = _forward = _empty_like = None\n";
+    text +=
+        "# Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many\n";
+    text +=
+        "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; and the functions of\n";
+    text +=
+        "# TVM FFI.\n_Tensor = _Unbound\n_TENSORS = ()\n_grad = _modes = _tracing = _forward = _empty_like = None\n";
     let mut ops: Vec<_> = functions.iter().map(|(op, _)| &op.name).collect();
     ops.dedup();
     ops.iter().for_each(|op| text += &format!("_native_{op} = None\n"));
@@ -144,13 +147,17 @@ fn function(text: &mut String, op: &Op, f: &Function<'_>) {
         let test = if plain { "is _Tensor" } else { "in _TENSORS" };
         let _ = writeln!(text, "        and type({}) {test}", p.name);
     }
-    let gradients: Vec<_> = read.iter().map(|p| format!("{}.requires_grad", p.name)).collect();
+    let mut gradients: Vec<_> = read.iter().map(|p| format!("{}.requires_grad", p.name)).collect();
+    // Looked at here, it costs nothing where no gradients are recorded.
+    for p in real.iter().filter(|p| matches!(p.kind, Kind::Tensor(_)) && f.is_optional(p)) {
+        gradients.push(format!("getattr({}, \"requires_grad\", False)", p.name));
+    }
     let _ = writeln!(text, "        and _forward._current_level < 0");
-    let recorded = match gradients.is_empty() {
-        true => String::new(),
-        false => format!(" or (_grad() and ({}))", gradients.join(" or ")),
-    };
-    let _ = writeln!(text, "        and not (_modes() or _tracing(){recorded})\n    ):");
+    text.push_str("        and not (_modes() or _tracing())\n");
+    if !gradients.is_empty() {
+        let _ = writeln!(text, "        and not (_grad() and ({}))", gradients.join(" or "));
+    }
+    text.push_str("    ):\n");
     let scalars = real.iter().filter(|p| matches!(p.kind, Kind::Scalar(_))).map(|p| format!(", {}", p.name));
     let scalars: String = scalars.collect();
     let otherwise = format!("return _call({row}, {TARGET}, {})", given.join(", "));
@@ -158,7 +165,7 @@ fn function(text: &mut String, op: &Op, f: &Function<'_>) {
     let result = match f.returns.and_then(|r| Some((f.argument(&r.name)?, f.argument(&op.like(r)?.name)?))) {
         Some((out, like)) => {
             let _ = writeln!(text, "        if {out} is None:\n            {out} = _empty_like({like})");
-            let _ = writeln!(text, "        elif type({out}) is not _Tensor or {out}.requires_grad:");
+            let _ = writeln!(text, "        elif type({out}) is not _Tensor:");
             let _ = writeln!(text, "            {otherwise}");
             out
         }
@@ -373,6 +380,14 @@ fn tensor_words(op: &Op, f: &Function<'_>, t: &Tensor) -> String {
             " The leading dimensions are the {}: as one, or as many whose strides let them be one.",
             dim.name
         );
+        if let (Some(peer), Role::In) = (f.peer, t.role) {
+            let name = f.argument(&t.name).unwrap_or(&t.name);
+            let _ = write!(
+                words,
+                " Others are a ValueError, also where `{}` takes them: `{name}.contiguous()` helps.",
+                peer.name
+            );
+        }
     }
     let others = op.tensors.iter().filter(|o| o.axis.is_some() && o.axis == t.axis).count();
     if others > 1 && t.role == Role::In {

@@ -78,6 +78,8 @@ def main():
         native(clean, work)
         layout(tools)
         uninstall_data(clean, data)
+        # For the checks of JAX. PyTorch is too large to be fetched for this: its checks run where it is installed.
+        clean.install("parbake[jax]")
         python_tests(clean)
         uninstall(clean)
         editable(tools, work)

@@ -1,5 +1,4 @@
-"""The functions as operators of PyTorch, for `torch.compile`, `torch.export`, tracers, modes and tensor
-subclasses.
+"""The functions as operators of PyTorch, for `torch.compile`, `torch.export`, tracers, modes and tensor subclasses.
 
 A function that returns an output is two operators: `parbake::rmsnorm` gives a new tensor, `parbake::rmsnorm_out` writes
 to one. A function that works in place is one operator that says which arguments it changes.

@@ -55,7 +55,8 @@ def fused_add_rmsnorm(input, residual, weight, eps=1e-6, enable_pdl=None, *, tar
         and type(residual) is _Tensor
         and type(weight) in _TENSORS
         and _forward._current_level < 0
-        and not (_modes() or _tracing() or (_grad() and (input.requires_grad or residual.requires_grad or weight.requires_grad)))
+        and not (_modes() or _tracing())
+        and not (_grad() and (input.requires_grad or residual.requires_grad or weight.requires_grad))
     ):
         try:
             _native_fused_add_rmsnorm(input, residual, weight, eps)
@@ -137,7 +138,8 @@ def gemma_fused_add_rmsnorm(input, residual, weight, eps=1e-6, enable_pdl=None, 
         and type(residual) is _Tensor
         and type(weight) in _TENSORS
         and _forward._current_level < 0
-        and not (_modes() or _tracing() or (_grad() and (input.requires_grad or residual.requires_grad or weight.requires_grad)))
+        and not (_modes() or _tracing())
+        and not (_grad() and (input.requires_grad or residual.requires_grad or weight.requires_grad))
     ):
         try:
             _native_fused_add_rmsnorm(input, residual, weight, eps, 1.0)
@@ -186,7 +188,8 @@ def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=None):
     Args:
         input: x. The rows. f16 or bf16 or f32 [..., hidden], the last dimension dense, read; rows 0 to 2147483647,
             hidden 1 to 65536. The leading dimensions are the rows: as one, or as many whose strides let them be one.
-            All tensors have one element type.
+            Others are a ValueError, also where `flashinfer.norm.rmsnorm` takes them: `input.contiguous()` helps. All
+            tensors have one element type.
         weight: A factor for each column. f16 or bf16 or f32 [hidden], dense, read; hidden 1 to 65536. All tensors have
             one element type.
         eps: Added to the mean square (0 to 1; never NaN).
@@ -217,11 +220,12 @@ def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=None):
         and type(input) in _TENSORS
         and type(weight) in _TENSORS
         and _forward._current_level < 0
-        and not (_modes() or _tracing() or (_grad() and (input.requires_grad or weight.requires_grad)))
+        and not (_modes() or _tracing())
+        and not (_grad() and (input.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False)))
     ):
         if out is None:
             out = _empty_like(input)
-        elif type(out) is not _Tensor or out.requires_grad:
+        elif type(out) is not _Tensor:
             return _call(_ROW_RMSNORM, target, input, weight, eps, out)
         try:
             _native_rmsnorm(out, input, weight, eps)
@@ -273,6 +277,7 @@ def gemma_rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=
     Args:
         input: x. The rows. f16 or bf16 or f32 [..., hidden], the last dimension dense, read; rows 0 to 2147483647,
             hidden 1 to 65536. The leading dimensions are the rows: as one, or as many whose strides let them be one.
+            Others are a ValueError, also where `flashinfer.norm.gemma_rmsnorm` takes them: `input.contiguous()` helps.
             All tensors have one element type.
         weight: A factor for each column. f16 or bf16 or f32 [hidden], dense, read; hidden 1 to 65536. All tensors have
             one element type.
@@ -304,11 +309,12 @@ def gemma_rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=
         and type(input) in _TENSORS
         and type(weight) in _TENSORS
         and _forward._current_level < 0
-        and not (_modes() or _tracing() or (_grad() and (input.requires_grad or weight.requires_grad)))
+        and not (_modes() or _tracing())
+        and not (_grad() and (input.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False)))
     ):
         if out is None:
             out = _empty_like(input)
-        elif type(out) is not _Tensor or out.requires_grad:
+        elif type(out) is not _Tensor:
             return _call(_ROW_GEMMA_RMSNORM, target, input, weight, eps, out)
         try:
             _native_rmsnorm(out, input, weight, eps, 1.0)
