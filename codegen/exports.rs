@@ -2,7 +2,7 @@
 //! documentation, and a function of the C ABI.
 
 use crate::registry::Registry;
-use parbake_model::op::{Op, Role};
+use parbake_model::op::Op;
 use std::fmt::Write as _;
 
 /// `generated-manifest/exports.rs`: included by the crate that is the shared library.
@@ -40,13 +40,8 @@ fn metadata(op: &Op) -> String {
 fn doc(op: &Op) -> String {
     let mut text = format!("{}\n", op.summary);
     for t in &op.tensors {
-        let role = match t.role {
-            Role::In => "in",
-            Role::Out => "out",
-            Role::InOut => "in and out",
-        };
         let dtype = t.axis.clone().or(t.dtype.map(|d| d.to_string())).unwrap_or_default();
-        let _ = write!(text, "\n{}: {dtype} [{}], {role}: {}", t.name, t.shape.join(", "), t.summary);
+        let _ = write!(text, "\n{}: {dtype} [{}], {}: {}", t.name, t.shape.join(", "), t.role, t.summary);
     }
     for s in &op.scalars {
         let default = s.default.map_or(String::new(), |d| format!(", default {d}"));

@@ -9,7 +9,7 @@ use crate::python;
 use crate::registry::{Entry, Registry};
 use crate::typed;
 use parbake_model::digest::Digest;
-use parbake_model::op::{Op, Role};
+use parbake_model::op::Op;
 use parbake_model::source::{SourceError, binding_digest, params_digest};
 use parbake_model::{LAUNCH_ABI, codes, settings, space};
 use serde::{Deserialize, Serialize};
@@ -140,13 +140,9 @@ fn ops_page(registry: &Registry) -> String {
         }
         text += "\n| argument | kind | type | shape | meaning |\n|---|---|---|---|---|\n";
         for t in &op.tensors {
-            let role = match t.role {
-                Role::In => "in",
-                Role::Out => "out",
-                Role::InOut => "in and out",
-            };
             let dtype = t.axis.clone().or(t.dtype.map(|d| d.to_string())).unwrap_or_default();
-            let _ = writeln!(text, "| `{}` | {role} | {dtype} | [{}] | {} |", t.name, t.shape.join(", "), t.summary);
+            let _ =
+                writeln!(text, "| `{}` | {} | {dtype} | [{}] | {} |", t.name, t.role, t.shape.join(", "), t.summary);
         }
         for s in &op.scalars {
             let default = s.default.map_or(String::new(), |d| format!(", default {d}"));

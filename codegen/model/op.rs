@@ -220,6 +220,16 @@ pub enum Role {
     InOut,
 }
 
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::In => "in",
+            Self::Out => "out",
+            Self::InOut => "in and out",
+        })
+    }
+}
+
 /// A tensor argument.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
