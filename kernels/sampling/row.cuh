@@ -5,9 +5,9 @@
 // added in f64. Each block keeps the sums of all segments.
 #pragma once
 #include "parbake/cluster.cuh"
-#include "parbake/math.cuh"
 #include "parbake/scan.cuh"
 #include "parbake/vec.cuh"
+#include "sampling/exp.cuh"
 
 namespace pb {
 
@@ -46,13 +46,6 @@ PB_FN int highest_bit(u32 m) {
 #else
     return 31 - __builtin_clz(m);
 #endif
-}
-
-// exp(d) for d <= 0; below 2^-126 it is 0. NaN stays.
-PB_FN float exp_of(float d) {
-    const float t = d * 1.44269504f, y = exp2_fast(t);
-    const float lost = fmaf(d, 1.44269504f, -t) + d * 1.92596299e-8f;  // of d * log2(e), in rounding
-    return y == 0.f ? 0.f : fmaf(y, lost * 0.693147181f, y);
 }
 
 struct Sums {
