@@ -7,7 +7,7 @@
 #include "parbake/cluster.cuh"
 #include "parbake/scan.cuh"
 #include "parbake/vec.cuh"
-#include "sampling/softmax_with_temperature/params.h"
+#include "sampling/softmax/params.h"
 
 namespace pb {
 
@@ -26,7 +26,7 @@ PB_FN Part joined(Part a, Part b, float scale) {
 }
 
 template <class T, int kBlocks, int kVec>
-PB_FN void softmax_with_temperature(const pb_softmax_with_temperature_params& p) {
+PB_FN void softmax(const pb_softmax_params& p) {
     constexpr int kLane = kLanes<T, kVec>, kStore = kLane < 4 ? 4 : 16;
     constexpr int kHeld = kVec == 16 ? 32 / kLane : 8;
     constexpr u64 kNoColumn = ~0ull;

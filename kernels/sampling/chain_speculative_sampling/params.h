@@ -9,11 +9,11 @@
  * tokens: the draft tokens before `first`, the drawn one, then -1. accepted is increased by the number of acceptable
  * tokens, also of those behind `first`; emitted by `first`. A draft token outside the vocabulary, or with NaN, is not
  * acceptable; the drawn token is 0 where there is no mass to draw from, or NaN or +inf. */
-#ifndef PARBAKE_SAMPLING_SPECULATIVE_CHAIN_PARAMS_H
-#define PARBAKE_SAMPLING_SPECULATIVE_CHAIN_PARAMS_H
+#ifndef PARBAKE_SAMPLING_CHAIN_SPECULATIVE_SAMPLING_PARAMS_H
+#define PARBAKE_SAMPLING_CHAIN_SPECULATIVE_SAMPLING_PARAMS_H
 #include "parbake/abi.h"
 
-typedef struct pb_speculative_chain_params {
+typedef struct pb_chain_speculative_sampling_params {
     const void* draft_probs;     /* [rows, drafts, vocab] f32 */
     const void* draft_token_ids; /* [rows, drafts] i32 */
     const void* target_probs;    /* [rows, drafts + 1, vocab] f32 */
@@ -34,6 +34,6 @@ typedef struct pb_speculative_chain_params {
     pb_i64 offsets_step;
     pb_i32 drafts;
     pb_i32 vocab;
-} pb_speculative_chain_params;
+} pb_chain_speculative_sampling_params;
 
 #endif

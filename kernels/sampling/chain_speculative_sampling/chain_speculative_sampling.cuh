@@ -2,11 +2,11 @@
 #pragma once
 #include "parbake/philox.cuh"
 #include "sampling/row.cuh"
-#include "sampling/speculative_chain/params.h"
+#include "sampling/chain_speculative_sampling/params.h"
 
 namespace pb {
 
-template <int kBlocks, int kVec> PB_FN void speculative_chain(const pb_speculative_chain_params& p) {
+template <int kBlocks, int kVec> PB_FN void chain_speculative_sampling(const pb_chain_speculative_sampling_params& p) {
     PB_DYN_SMEM(smem);
     PB_SHARED_ARRAY(float, tops, kBlocks * kMaxWarps);
     const i64 row = (i64)(blockIdx.x / kBlocks);

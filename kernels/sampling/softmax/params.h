@@ -4,11 +4,11 @@
  * NaN, or with +inf and a positive temperature, is all NaN, and so is one whose temperature is NaN. A temperature of 0
  * or below, or so small that its reciprocal is infinite, puts 1 on the first greatest entry and 0 elsewhere. Above 1e38
  * it is 1e38. Outputs below 2^-126 may be 0. */
-#ifndef PARBAKE_SAMPLING_SOFTMAX_WITH_TEMPERATURE_PARAMS_H
-#define PARBAKE_SAMPLING_SOFTMAX_WITH_TEMPERATURE_PARAMS_H
+#ifndef PARBAKE_SAMPLING_SOFTMAX_PARAMS_H
+#define PARBAKE_SAMPLING_SOFTMAX_PARAMS_H
 #include "parbake/abi.h"
 
-typedef struct pb_softmax_with_temperature_params {
+typedef struct pb_softmax_params {
     const void* logits;       /* [rows, vocab] */
     const void* temperatures; /* [rows] f32, or null: temperature */
     void* probs;              /* [rows, vocab] f32 */
@@ -16,6 +16,6 @@ typedef struct pb_softmax_with_temperature_params {
     pb_i64 probs_stride;      /* at least vocab */
     pb_i32 vocab;
     float temperature;
-} pb_softmax_with_temperature_params;
+} pb_softmax_params;
 
 #endif
