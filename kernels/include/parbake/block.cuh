@@ -12,5 +12,12 @@ PB_FN float block_sum(float v, float* slots PB_AT) {
     __syncthreads();
     return warp_sum(lane_id() < blockDim.x / 32 ? slots[lane_id()] : 0.f PB_PASS_AT);
 }
+// The same with the maximum of values that are at least 0.
+PB_FN float block_max(float v, float* slots PB_AT) {
+    v = warp_max(v PB_PASS_AT);
+    if (lane_id() == 0) slots[warp_id()] = v;
+    __syncthreads();
+    return warp_max(lane_id() < blockDim.x / 32 ? slots[lane_id()] : 0.f PB_PASS_AT);
+}
 
 }  // namespace pb

@@ -62,5 +62,12 @@ template <int kLanes = 32> PB_FN float warp_sum(float v PB_AT) {
     for (int m = kLanes / 2; m; m >>= 1) v += shfl_xor(v, m, kFullMask PB_PASS_AT);
     return v;
 }
+// The same with the maximum; NaN counts only if every lane has it.
+template <int kLanes = 32> PB_FN float warp_max(float v PB_AT) {
+    static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0, "a power of two within a warp");
+#pragma unroll
+    for (int m = kLanes / 2; m; m >>= 1) v = fmaxf(v, shfl_xor(v, m, kFullMask PB_PASS_AT));
+    return v;
+}
 
 }  // namespace pb
