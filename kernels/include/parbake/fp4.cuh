@@ -16,16 +16,30 @@ inline constexpr float kLargestE2m1 = 6.f;
 #define PB_FP4_CVT 0
 #endif
 
-// The code of one value.
-PB_FN u32 e2m1_from_f32(float v) {
-    // Each sum rounds to one of the type's three spacings and holds a code in its low bits. Where the spacing is not
-    // the value's own, the code comes out too large: the least is right.
+// 2^23 plus the code of |v|, so that the code stands in the lowest bits. Each sum rounds to one of the type's three
+// spacings. Where the spacing is not the value's own, the code comes out too large: the least is right. NaN gives 7.
+PB_FN float e2m1_magnitude(float v) {
     const float a = fabsf(v);
     const float fine = fmaf(a, 2.f, 0x1p23f), middle = a + (0x1p23f + 2.f), coarse = fmaf(a, 0.5f, 0x1p23f + 4.f);
-    const float code = fminf(fminf(fine, middle), fminf(coarse, 0x1p23f + 7.f));  // NaN: 7
-    // A product on a GPU is the positive NaN; on the host it keeps a sign.
-    const u32 sign = PB_DEVICE || v == v ? bits_of<u32>(v) >> 28 & 8u : 0u;
-    return (bits_of<u32>(code) & 7u) | sign;
+    return fminf(fminf(fine, middle), fminf(coarse, 0x1p23f + 7.f));
+}
+// The sign of a over byte 0, that of b over byte 1; the other bytes hold anything. NaN has none: on a GPU a product that
+// is NaN is positive.
+PB_FN u32 sign_bytes(float a, float b) {
+#if PB_DEVICE
+    u32 r;
+    asm("prmt.b32 %0, %1, %2, 0x00fb;" : "=r"(r) : "f"(a), "f"(b));
+    return r;
+#else
+    return (a == a && bits_of<u32>(a) >> 31 ? 0xffu : 0u) | (b == b && bits_of<u32>(b) >> 31 ? 0xff00u : 0u);
+#endif
+}
+// Four codes in 16 bits, put together as floats: integers below 2^24 are exact, and integer instructions are the scarcer.
+PB_FN u32 e2m1_quad(float a, float b, float c, float d) {
+    float sum = fmaf(e2m1_magnitude(b) - 0x1p23f, 16.f, e2m1_magnitude(a));
+    sum = fmaf(e2m1_magnitude(c) - 0x1p23f, 256.f, sum);
+    sum = fmaf(e2m1_magnitude(d) - 0x1p23f, 4096.f, sum);
+    return (bits_of<u32>(sum) & 0x7777u) | (sign_bytes(a, c) & 0x0808u) | (sign_bytes(b, d) & 0x8080u);
 }
 
 // Packs values. The first one lands in the lowest bits.
@@ -50,9 +64,8 @@ template <int kCount> PB_FN words<kCount / 2> pack_e2m1(const float (&v)[kCount]
             : "=r"(r.w[0])
             : "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3]));
 #else
-    r.w[0] = 0;
-#pragma unroll
-    for (int i = 0; i < kCount; i++) r.w[0] |= e2m1_from_f32(v[i]) << 4 * i;
+    r.w[0] = e2m1_quad(v[0], v[1], v[2], v[3]);
+    if constexpr (kCount == 8) r.w[0] |= e2m1_quad(v[4], v[5], v[6], v[7]) << 16;
 #endif
     return r;
 }
