@@ -561,7 +561,15 @@ n = 16
                 "8:1: there is no scalar `factor`\n53:1: `x` is declared twice, or is no name",
             ),
             ("f16 = { ulp = 1.0 }\n", "", "58:2: no tolerance for output type `f16`"),
-            ("max = 2.0", "max = inf", "55:1: `factor` ranges from 0 to inf"),
+            ("max = 2.0", "max = inf", "55:1: `factor`: bounds or default are no f32"),
+            (
+                "max = 2.0",
+                "max = 2.0\ntype = \"f64\"",
+                "57:8: unknown variant `f64`, expected one of `f32`, `i32`, `i64`, `bool`",
+            ),
+            ("max = 2.0", "max = 2.5\ntype = \"i32\"", "55:1: `factor`: bounds or default are no i32"),
+            ("shape = [\"n\"]", "shape = [\"2*n+\"]", "41:1: `2*n+` is no extent: the end is not expected"),
+            ("cpp = \"float\" }]", "cpp = \"float\" }]\ndim = \"m\"", "16:1: there is no `[[dim]]` of that name"),
             (
                 "f16 = { ulp = 1.0 }",
                 "f16 = { ulp = nan }",
