@@ -1,0 +1,3 @@
+"""Quantisers."""
+
+WORKLOADS = []
