@@ -1,6 +1,7 @@
 //! Reads `op.toml`. Every complaint points at a line and column; all of them are collected, not the first only.
 
 use crate::{names, peers};
+use parbake_model::extent::Extent;
 use parbake_model::op::{Op, Role, Value};
 use parbake_model::space;
 use parbake_model::target::{Suffix, Target};
@@ -177,6 +178,23 @@ fn check_space(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         if axis.values.is_empty() || distinct.len() != axis.values.len() {
             wrong(&["axis", &i, "values"], format!("axis `{}` needs at least one value, each once", axis.name));
         }
+        let chosen = axis.scalar.as_ref().and_then(|n| op.scalars.iter().find(|s| &s.name == n));
+        if axis.dim.as_ref().is_some_and(|n| op.dim(n).is_none()) {
+            wrong(&["axis", &i, "dim"], "there is no `[[dim]]` of that name".into());
+        }
+        if axis.scalar.is_some() && chosen.is_none() {
+            wrong(&["axis", &i, "scalar"], "there is no `[[scalar]]` of that name".into());
+        }
+        if axis.dim.is_some() && axis.scalar.is_some() {
+            wrong(&["axis", &i, "dim"], "an axis comes from one of `dim` and `scalar`, or from element types".into());
+        }
+        if axis.dim.is_some() && axis.values.iter().any(|v| v.value.parse::<i64>().is_err()) {
+            wrong(&["axis", &i, "values"], "values of an axis that is an extent are numbers".into());
+        }
+        if chosen.is_some_and(|s| !s.kind.is_whole() || s.min != 0.0 || s.max + 1.0 != axis.values.len() as f64) {
+            let most = axis.values.len().saturating_sub(1);
+            wrong(&["axis", &i, "scalar"], format!("the scalar must be whole, from 0 to {most}"));
+        }
         for value in &axis.values {
             if !value.value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') || value.value.is_empty() {
                 wrong(
@@ -288,6 +306,9 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         match (&tensor.axis, tensor.dtype) {
             (Some(axis), None) => match op.axes.iter().find(|a| &a.name == axis) {
                 None => wrong(&["tensor", &i, "axis"], format!("there is no axis `{axis}`")),
+                Some(a) if a.dim.is_some() || a.scalar.is_some() => {
+                    wrong(&["tensor", &i, "axis"], format!("axis `{axis}` does not come from element types"));
+                }
                 Some(a) => {
                     for v in a.values.iter().filter(|v| parbake_model::dtype::DType::named(&v.value).is_none()) {
                         wrong(
@@ -300,8 +321,15 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
             (None, Some(_)) => {}
             _ => wrong(&["tensor", &i, "name"], "a tensor has either `axis` or `dtype`".into()),
         }
-        for symbol in tensor.shape.iter().filter(|s| op.dim(s).is_none()) {
-            wrong(&["tensor", &i, "shape"], format!("there is no `[[dim]]` named `{symbol}`"));
+        for extent in &tensor.shape {
+            match Extent::parse(extent) {
+                Err(why) => wrong(&["tensor", &i, "shape"], why),
+                Ok(extent) => {
+                    for symbol in extent.symbols().into_iter().filter(|s| op.dim(s).is_none()) {
+                        wrong(&["tensor", &i, "shape"], format!("there is no `[[dim]]` named `{symbol}`"));
+                    }
+                }
+            }
         }
         if tensor.shape.len() > MAX_RANK {
             wrong(
@@ -328,8 +356,12 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         }
         // TOML has `nan` and `inf`, the generated manifest has not; and nothing lies between bounds that are NaN.
         let inside = |v: f64| v >= scalar.min && v <= scalar.max;
-        let range = scalar.min.is_finite() && scalar.max.is_finite() && scalar.min <= scalar.max;
-        if !range || scalar.default.is_some_and(|d| !inside(d)) {
+        let (least, most) = scalar.kind.range();
+        let typed = |v: f64| v >= least && v <= most && (!scalar.kind.is_whole() || v.fract() == 0.0);
+        let bounds = [Some(scalar.min), Some(scalar.max), scalar.default];
+        if !bounds.into_iter().flatten().all(typed) {
+            wrong(&["scalar", &i, "min"], format!("`{}`: bounds or default are no {}", scalar.name, scalar.kind));
+        } else if scalar.min > scalar.max || scalar.default.is_some_and(|d| !inside(d)) {
             wrong(&["scalar", &i, "min"], format!("`{}` ranges from {} to {}", scalar.name, scalar.min, scalar.max));
         }
     }
@@ -338,13 +370,14 @@ fn check_signature(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
             wrong(&["tolerance", dtype.name()], format!("the tolerance of `{dtype}` must be finite and not negative"));
         }
     }
-    for axis in op.tensors.iter().filter(|t| t.role != Role::In).filter_map(|t| t.axis.as_ref()) {
-        for value in op.axes.iter().filter(|a| &a.name == axis).flat_map(|a| &a.values) {
-            let dtype = parbake_model::dtype::DType::named(&value.value);
-            if dtype.is_some_and(|d| !op.tolerance.contains_key(&d)) {
-                wrong(&["tolerance"], format!("no tolerance for output type `{}`", value.value));
-            }
-        }
+    let mut written = BTreeSet::new();
+    for tensor in op.tensors.iter().filter(|t| t.role != Role::In) {
+        let axis = op.axes.iter().filter(|a| Some(&a.name) == tensor.axis.as_ref());
+        written.extend(axis.flat_map(|a| &a.values).filter_map(|v| parbake_model::dtype::DType::named(&v.value)));
+        written.extend(tensor.dtype);
+    }
+    for dtype in written.into_iter().filter(|d| !op.tolerance.contains_key(d)) {
+        wrong(&["tolerance"], format!("no tolerance for output type `{dtype}`"));
     }
 }
 
@@ -528,7 +561,15 @@ n = 16
                 "8:1: there is no scalar `factor`\n53:1: `x` is declared twice, or is no name",
             ),
             ("f16 = { ulp = 1.0 }\n", "", "58:2: no tolerance for output type `f16`"),
-            ("max = 2.0", "max = inf", "55:1: `factor` ranges from 0 to inf"),
+            ("max = 2.0", "max = inf", "55:1: `factor`: bounds or default are no f32"),
+            (
+                "max = 2.0",
+                "max = 2.0\ntype = \"f64\"",
+                "57:8: unknown variant `f64`, expected one of `f32`, `i32`, `i64`, `bool`",
+            ),
+            ("max = 2.0", "max = 2.5\ntype = \"i32\"", "55:1: `factor`: bounds or default are no i32"),
+            ("shape = [\"n\"]", "shape = [\"2*n+\"]", "41:1: `2*n+` is no extent: the end is not expected"),
+            ("cpp = \"float\" }]", "cpp = \"float\" }]\ndim = \"m\"", "16:1: there is no `[[dim]]` of that name"),
             (
                 "f16 = { ulp = 1.0 }",
                 "f16 = { ulp = nan }",

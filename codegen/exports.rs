@@ -2,7 +2,7 @@
 //! documentation, and a function of the C ABI.
 
 use crate::registry::Registry;
-use parbake_model::op::Op;
+use parbake_model::op::{Op, ScalarType};
 use std::fmt::Write as _;
 
 /// `generated-manifest/exports.rs`: included by the crate that is the shared library.
@@ -20,17 +20,35 @@ pub(crate) fn render(registry: &Registry) -> String {
         );
         let names = |names: Vec<&str>| names.join(", ");
         let tensors = names(op.tensors.iter().map(|t| t.name.as_str()).collect());
-        let scalars = names(op.scalars.iter().map(|s| s.name.as_str()).collect());
+        let scalars: Vec<String> = op.scalars.iter().map(|s| format!("{}: {}", s.name, rust(s.kind))).collect();
+        let scalars = scalars.join(", ");
         let _ = writeln!(text, "c_abi!({place}, parbake_{name}({tensors}; {scalars}));");
     }
     text
 }
 
+/// The type of a scalar in Rust's and C's functions.
+pub(crate) fn rust(kind: ScalarType) -> &'static str {
+    match kind {
+        ScalarType::F32 => "f64",
+        ScalarType::I32 => "i32",
+        ScalarType::I64 => "i64",
+        ScalarType::Bool => "bool",
+    }
+}
+
 /// What TVM FFI reads as a function's type: the result, then the arguments.
 fn metadata(op: &Op) -> String {
     let mut types = vec![r#"{"type":"None"}"#];
-    types.extend(op.tensors.iter().map(|_| r#"{"type":"DLTensor*"}"#));
-    types.extend(op.scalars.iter().map(|_| r#"{"type":"float"}"#));
+    types.extend(op.tensors.iter().map(|t| match t.optional {
+        false => r#"{"type":"DLTensor*"}"#,
+        true => r#"{"type":"Optional","args":[{"type":"DLTensor*"}]}"#,
+    }));
+    types.extend(op.scalars.iter().map(|s| match s.kind {
+        ScalarType::F32 => r#"{"type":"float"}"#,
+        ScalarType::I32 | ScalarType::I64 => r#"{"type":"int"}"#,
+        ScalarType::Bool => r#"{"type":"bool"}"#,
+    }));
     types.push(r#"{"type":"Optional","args":[{"type":"str"}]}"#);
     let schema = format!(r#"{{"type":"ffi.Function","args":[{}]}}"#, types.join(","));
     serde_json::json!({ "type_schema": schema, "arg_const": [] }).to_string()
@@ -41,11 +59,12 @@ fn doc(op: &Op) -> String {
     let mut text = format!("{}\n", op.summary);
     for t in &op.tensors {
         let dtype = t.axis.clone().or(t.dtype.map(|d| d.to_string())).unwrap_or_default();
-        let _ = write!(text, "\n{}: {dtype} [{}], {}: {}", t.name, t.shape.join(", "), t.role, t.summary);
+        let optional = if t.optional { ", may be None" } else { "" };
+        let _ = write!(text, "\n{}: {dtype} [{}], {}{optional}: {}", t.name, t.shape.join(", "), t.role, t.summary);
     }
     for s in &op.scalars {
         let default = s.default.map_or(String::new(), |d| format!(", default {d}"));
-        let _ = write!(text, "\n{}: number from {} to {}{default}: {}", s.name, s.min, s.max, s.summary);
+        let _ = write!(text, "\n{}: {} from {} to {}{default}: {}", s.name, s.kind, s.min, s.max, s.summary);
     }
     text + "\ntarget: None or auto: where the tensors are; host: on the CPU"
 }

@@ -21,6 +21,7 @@
 #ifndef PARBAKE_H_
 #define PARBAKE_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,7 +4,7 @@
 use crate::registry::Registry;
 use crate::signature;
 use parbake_model::dtype::DType;
-use parbake_model::op::Op;
+use parbake_model::op::{Op, ScalarType};
 use parbake_model::{C_ABI, VERSION};
 use std::fmt::Write as _;
 
@@ -44,11 +44,20 @@ fn dtype_constants(dtype: DType) -> String {
     format!("#define PARBAKE_{name}_CODE {code}\n#define PARBAKE_{name}_BITS {bits}\n")
 }
 
+fn c_type(kind: ScalarType) -> &'static str {
+    match kind {
+        ScalarType::F32 => "double",
+        ScalarType::I32 => "int32_t",
+        ScalarType::I64 => "int64_t",
+        ScalarType::Bool => "bool",
+    }
+}
+
 /// Defaults, comment and declaration of an op.
 fn function(op: &Op) -> String {
     let mut text = String::new();
     for (constant, default) in signature::defaults(op) {
-        let _ = writeln!(text, "#define PARBAKE_{constant} {default:?}");
+        let _ = writeln!(text, "#define PARBAKE_{constant} {default}");
     }
     text += "/**\n";
     paragraph(&mut text, "", &signature::sentence(&op.summary));
@@ -62,7 +71,7 @@ fn function(op: &Op) -> String {
     let _ = writeln!(text, "PARBAKE_API int parbake_{}(", op.name);
     text += "    parbake_library *library, void *stream, const char *target,\n";
     let tensors: Vec<String> = op.tensors.iter().map(|t| format!("const parbake_tensor *{}", t.name)).collect();
-    let scalars: Vec<String> = op.scalars.iter().map(|s| format!("double {}", s.name)).collect();
+    let scalars: Vec<String> = op.scalars.iter().map(|s| format!("{} {}", c_type(s.kind), s.name)).collect();
     for group in [tensors, scalars] {
         if !group.is_empty() {
             let _ = writeln!(text, "    {},", group.join(", "));

@@ -117,10 +117,15 @@ fn modules(registry: &Registry) -> String {
     text += "pub(crate) static BINDINGS: &[crate::binding::Binding] = &[\n";
     for entry in &registry.entries {
         let name = &entry.op.name;
+        let function =
+            |wanted: bool, path: &str| if wanted { format!("Some({name}_{path})") } else { "None".to_owned() };
+        let check = function(entry.op.checks, "launch::check");
+        let draw = function(entry.op.draws, "reference::draw");
         let _ = writeln!(
             text,
             "    crate::binding::Binding {{\n        op: \"{name}\",\n        select: {name}_launch::select,\n        \
-             arrange: {name}_launch::arrange,\n        reference: {name}_reference::reference,\n    }},"
+             arrange: {name}_launch::arrange,\n        check: {check},\n        \
+             reference: {name}_reference::reference,\n        draw: {draw},\n    }},"
         );
     }
     text + "];\n"
@@ -141,13 +146,23 @@ fn ops_page(registry: &Registry) -> String {
         text += "\n| argument | kind | type | shape | meaning |\n|---|---|---|---|---|\n";
         for t in &op.tensors {
             let dtype = t.axis.clone().or(t.dtype.map(|d| d.to_string())).unwrap_or_default();
-            let _ =
-                writeln!(text, "| `{}` | {} | {dtype} | [{}] | {} |", t.name, t.role, t.shape.join(", "), t.summary);
+            let _ = writeln!(
+                text,
+                "| `{}` | {}{} | {dtype} | [{}] | {} |",
+                t.name,
+                t.role,
+                if t.optional { ", optional" } else { "" },
+                t.shape.join(", "),
+                t.summary
+            );
         }
         for s in &op.scalars {
             let default = s.default.map_or(String::new(), |d| format!(", default {d}"));
-            let _ =
-                writeln!(text, "| `{}` | scalar | f32 | | {} ({} to {}{default}) |", s.name, s.summary, s.min, s.max);
+            let _ = writeln!(
+                text,
+                "| `{}` | scalar | {} | | {} ({} to {}{default}) |",
+                s.name, s.kind, s.summary, s.min, s.max
+            );
         }
         for d in &op.dims {
             let _ = write!(text, "\n`{}`: {} ({} to {}).", d.name, d.summary, d.min, d.max);

@@ -1,15 +1,24 @@
 //! The signature of an op in words: what the comments of generated functions say, in whatever language.
 
-use parbake_model::op::{Op, Role, Scalar, Tensor, Value};
+use parbake_model::op::{Op, Role, Scalar, ScalarType, Tensor, Value};
 
 /// A summary, ended.
 pub(crate) fn sentence(summary: &str) -> String {
     format!("{}.", summary.trim_end_matches('.'))
 }
 
-/// Defaults of scalars: `RMSNORM_EPS_DEFAULT` → 1e-6.
-pub(crate) fn defaults(op: &Op) -> Vec<(String, f64)> {
-    op.scalars.iter().filter_map(|s| Some((default_name(op, s), s.default?))).collect()
+/// Defaults of scalars, as C and Rust write them: `RMSNORM_EPS_DEFAULT` → `1e-6`.
+pub(crate) fn defaults(op: &Op) -> Vec<(String, String)> {
+    op.scalars.iter().filter_map(|s| Some((default_name(op, s), number(s.kind, s.default?)))).collect()
+}
+
+/// A number of a type.
+fn number(kind: ScalarType, value: f64) -> String {
+    match kind {
+        ScalarType::F32 => format!("{value:?}"),
+        ScalarType::I32 | ScalarType::I64 => format!("{value}"),
+        ScalarType::Bool => format!("{}", value != 0.0),
+    }
 }
 
 fn default_name(op: &Op, scalar: &Scalar) -> String {
@@ -48,12 +57,21 @@ fn tensor(op: &Op, tensor: &Tensor) -> String {
         _ if tensor.may_be.is_empty() => "; overlaps no other tensor".to_owned(),
         _ => format!("; may be the very same memory as {}, and overlaps nothing else", tensor.may_be.join(" or ")),
     };
-    format!("[{}], {role}: {}. Element type {dtype}; {strides}{alias}.", tensor.shape.join(", "), tensor.summary)
+    let optional = if tensor.optional { "; may be absent" } else { "" };
+    format!(
+        "[{}], {role}{optional}: {}. Element type {dtype}; {strides}{alias}.",
+        tensor.shape.join(", "),
+        tensor.summary
+    )
 }
 
 fn scalar(op: &Op, scalar: &Scalar, prefix: &str) -> String {
     let default = scalar.default.map(|_| format!("; {prefix}{}", default_name(op, scalar))).unwrap_or_default();
-    format!("{}; from {} to {}, not NaN{default}.", scalar.summary, scalar.min, scalar.max)
+    match scalar.kind {
+        ScalarType::Bool => format!("{}{default}.", scalar.summary),
+        kind if kind.is_whole() => format!("{}; from {} to {}{default}.", scalar.summary, scalar.min, scalar.max),
+        _ => format!("{}; from {} to {}, not NaN{default}.", scalar.summary, scalar.min, scalar.max),
+    }
 }
 
 /// Ranges of extents, where the op runs, and what does not exist.

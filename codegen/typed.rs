@@ -1,8 +1,9 @@
 //! The ops as functions of Rust: names and number of arguments are the compiler's business there.
 
+use crate::exports::rust;
 use crate::registry::Registry;
 use crate::signature;
-use parbake_model::op::Op;
+use parbake_model::op::{Op, Scalar, ScalarType, Tensor};
 use std::fmt::Write as _;
 
 /// `generated-manifest/ops.rs`: the module `parbake::ops`.
@@ -23,8 +24,9 @@ fn function(text: &mut String, place: usize, op: &Op) {
     {
         let _ = writeln!(
             text,
-            "\n/// The default of `{}` in [`{name}`].\npub const {constant}: f64 = {default:?};",
-            scalar.name
+            "\n/// The default of `{}` in [`{name}`].\npub const {constant}: {} = {default};",
+            scalar.name,
+            rust(scalar.kind)
         );
     }
     let _ = writeln!(text, "\n/// {}\n///", escaped(&signature::sentence(&op.summary)));
@@ -38,11 +40,23 @@ fn function(text: &mut String, place: usize, op: &Op) {
               ///\n/// # Safety\n/// The memory of each tensor is valid at `place` for its whole extent, until `stream` \
               has passed the work.\n";
     let _ = writeln!(text, "pub unsafe fn {name}(\n    library: &Library,\n    place: Place,\n    stream: Stream,");
-    op.tensors.iter().for_each(|t| text.push_str(&format!("    {}: Tensor,\n", t.name)));
-    op.scalars.iter().for_each(|s| text.push_str(&format!("    {}: f64,\n", s.name)));
-    let names = |names: Vec<&str>| names.join(", ");
-    let tensors = names(op.tensors.iter().map(|t| t.name.as_str()).collect());
-    let scalars = names(op.scalars.iter().map(|s| s.name.as_str()).collect());
+    for t in &op.tensors {
+        let _ = writeln!(text, "    {}: {},", t.name, if t.optional { "Option<Tensor>" } else { "Tensor" });
+    }
+    op.scalars.iter().for_each(|s| text.push_str(&format!("    {}: {},\n", s.name, rust(s.kind))));
+    let tensor = |t: &Tensor| match t.optional {
+        true => format!("{}.unwrap_or(Tensor::ABSENT)", t.name),
+        false => t.name.clone(),
+    };
+    let scalar = |s: &Scalar| match s.kind {
+        ScalarType::F32 => s.name.clone(),
+        ScalarType::I32 => format!("f64::from({})", s.name),
+        // What a double does not hold is out of every op's range, also after rounding.
+        ScalarType::I64 => format!("{} as f64", s.name),
+        ScalarType::Bool => format!("f64::from(u8::from({}))", s.name),
+    };
+    let tensors = op.tensors.iter().map(tensor).collect::<Vec<_>>().join(", ");
+    let scalars = op.scalars.iter().map(scalar).collect::<Vec<_>>().join(", ");
     let _ = writeln!(
         text,
         ") -> Result<Called, Error> {{\n    let op = library.built_in({place})?;\n    \

@@ -4,13 +4,13 @@ tvm_ffi! {
     0,
     __tvm_ffi_fused_add_rmsnorm,
     __tvm_ffi__metadata_fused_add_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
-    __tvm_ffi__doc_fused_add_rmsnorm = "In place: residual = x + residual, then x = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias)\n\nx: dtype [rows, hidden], in and out: the rows; becomes the normalised sums\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nweight: dtype [hidden], in: a factor for each column\neps: number from 0 to 1, default 0.000001: added to the mean square\nweight_bias: number from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
+    __tvm_ffi__doc_fused_add_rmsnorm = "In place: residual = x + residual, then x = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias)\n\nx: dtype [rows, hidden], in and out: the rows; becomes the normalised sums\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(0, parbake_fused_add_rmsnorm(x, residual, weight; eps, weight_bias));
+c_abi!(0, parbake_fused_add_rmsnorm(x, residual, weight; eps: f64, weight_bias: f64));
 tvm_ffi! {
     1,
     __tvm_ffi_rmsnorm,
     __tvm_ffi__metadata_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
-    __tvm_ffi__doc_rmsnorm = "Root-mean-square norm of rows: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias)\n\nout: dtype [rows, hidden], out: the normalised rows\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: number from 0 to 1, default 0.000001: added to the mean square\nweight_bias: number from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
+    __tvm_ffi__doc_rmsnorm = "Root-mean-square norm of rows: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias)\n\nout: dtype [rows, hidden], out: the normalised rows\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(1, parbake_rmsnorm(out, x, weight; eps, weight_bias));
+c_abi!(1, parbake_rmsnorm(out, x, weight; eps: f64, weight_bias: f64));

@@ -17,12 +17,16 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         op: "fused_add_rmsnorm",
         select: fused_add_rmsnorm_launch::select,
         arrange: fused_add_rmsnorm_launch::arrange,
+        check: None,
         reference: fused_add_rmsnorm_reference::reference,
+        draw: None,
     },
     crate::binding::Binding {
         op: "rmsnorm",
         select: rmsnorm_launch::select,
         arrange: rmsnorm_launch::arrange,
+        check: None,
         reference: rmsnorm_reference::reference,
+        draw: None,
     },
 ];

@@ -22,6 +22,7 @@
 #ifndef PARBAKE_H_
 #define PARBAKE_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -101,6 +102,18 @@ typedef struct {
 #define PARBAKE_BF16_BITS 16
 #define PARBAKE_F32_CODE 2
 #define PARBAKE_F32_BITS 32
+#define PARBAKE_I32_CODE 0
+#define PARBAKE_I32_BITS 32
+#define PARBAKE_I64_CODE 0
+#define PARBAKE_I64_BITS 64
+#define PARBAKE_U8_CODE 1
+#define PARBAKE_U8_BITS 8
+#define PARBAKE_BOOL_CODE 6
+#define PARBAKE_BOOL_BITS 8
+#define PARBAKE_E4M3_CODE 10
+#define PARBAKE_E4M3_BITS 8
+#define PARBAKE_E5M2_CODE 12
+#define PARBAKE_E5M2_BITS 8
 
 /* ---- Errors ---- */
 

@@ -3,6 +3,8 @@
 //! A launcher receives arguments that were validated against `op.toml`; it chooses tactics and fills the parameter
 //! struct. It allocates nothing and calls no driver.
 
+pub use crate::check::Wrong;
+pub use crate::random::Random;
 pub use crate::tensor::Tensor;
 use parbake_model::dtype::DType;
 use parbake_model::op::Op;
@@ -77,14 +79,41 @@ impl Checked<'_> {
         let i = self.op.dims.iter().position(|d| d.name == name);
         self.dims[i.unwrap_or_else(|| panic!("bug: `{}` has no dim `{name}`", self.op.name))]
     }
-    /// The value of a scalar.
+    /// Whether an optional tensor was given. One that was not has no memory and no shape.
+    ///
+    /// # Panics
+    /// If the op declares none.
+    #[must_use]
+    pub fn given(&self, name: &str) -> bool {
+        !self.tensor(name).is_absent()
+    }
+    /// The value of a scalar of type `f32`.
     ///
     /// # Panics
     /// If the op declares none.
     #[must_use]
     pub fn scalar(&self, name: &str) -> f32 {
+        self.number(name) as f32
+    }
+    /// The value of a scalar that is an integer.
+    ///
+    /// # Panics
+    /// If the op declares none.
+    #[must_use]
+    pub fn int(&self, name: &str) -> i64 {
+        self.number(name) as i64
+    }
+    /// The value of a scalar of type `bool`.
+    ///
+    /// # Panics
+    /// If the op declares none.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> bool {
+        self.number(name) != 0.0
+    }
+    fn number(&self, name: &str) -> f64 {
         let i = self.op.scalars.iter().position(|s| s.name == name);
-        self.scalars[i.unwrap_or_else(|| panic!("bug: `{}` has no scalar `{name}`", self.op.name))] as f32
+        self.scalars[i.unwrap_or_else(|| panic!("bug: `{}` has no scalar `{name}`", self.op.name))]
     }
 }
 
@@ -119,6 +148,26 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub shared: u32,
+    /// Blocks of a cluster, along x; 1 where there are no clusters.
+    pub cluster: u32,
+}
+
+impl Launch {
+    /// A launch without shared memory and without clusters.
+    #[must_use]
+    pub fn new(params: Params, grid: [u32; 3], threads: u32) -> Self {
+        Self { params, grid, block: [threads, 1, 1], shared: 0, cluster: 1 }
+    }
+    /// With dynamic shared memory.
+    #[must_use]
+    pub fn shared(self, bytes: u32) -> Self {
+        Self { shared: bytes, ..self }
+    }
+    /// With clusters of so many blocks, which divide the grid along x.
+    #[must_use]
+    pub fn cluster(self, blocks: u32) -> Self {
+        Self { cluster: blocks, ..self }
+    }
 }
 
 /// A problem for the float64 reference. Values are exact; arrays are dense, the last dimension fastest.
@@ -128,10 +177,26 @@ pub struct Problem {
     pub dims: BTreeMap<String, i64>,
     /// Scalar → value.
     pub scalars: BTreeMap<String, f64>,
-    /// Tensor that is read → values.
+    /// Tensor that is read and given → values.
     pub inputs: BTreeMap<String, Vec<f64>>,
-    /// The element type of the outputs.
+    /// The element type of the first output.
     pub dtype: DType,
+    /// Tensor that is given → element type.
+    pub dtypes: BTreeMap<String, DType>,
+}
+
+/// Inputs of a trial that an op chooses itself, because not every value means something.
+#[derive(Debug)]
+pub struct Draw<'a> {
+    /// Shape symbol → value.
+    pub dims: &'a BTreeMap<String, i64>,
+    /// Scalar → value.
+    pub scalars: &'a BTreeMap<String, f64>,
+    /// Tensor that is read and given → values, to be overwritten: normally distributed where they are floats, else 0.
+    /// They are rounded to the element type afterwards.
+    pub tensors: BTreeMap<String, Vec<f64>>,
+    /// Where chance comes from.
+    pub random: &'a mut Random,
 }
 
 /// What a tensor that is written must hold.
@@ -141,8 +206,48 @@ pub struct Expected {
     pub name: &'static str,
     /// Its values before rounding to the element type.
     pub values: Vec<f64>,
-    /// Whether the rounded values must match bit for bit, whatever the tolerance.
-    pub exact: bool,
+    /// How they are compared.
+    pub rule: Rule,
+}
+
+/// How values are compared with what they must be.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Rule {
+    /// Within the op's tolerance.
+    Close,
+    /// Bit for bit after rounding, whatever the tolerance.
+    Exact,
+    /// Each is the expected one or one of these.
+    OneOf(Vec<Vec<f64>>),
+    /// Not at all: somebody else checks them.
+    Free,
+}
+
+impl Expected {
+    /// Values within the op's tolerance.
+    #[must_use]
+    pub fn close(name: &'static str, values: Vec<f64>) -> Self {
+        Self { name, values, rule: Rule::Close }
+    }
+    /// Values bit for bit, after rounding.
+    #[must_use]
+    pub fn exact(name: &'static str, values: Vec<f64>) -> Self {
+        Self { name, values, rule: Rule::Exact }
+    }
+    /// For each element the values that it may have.
+    ///
+    /// # Panics
+    /// If an element may have none.
+    #[must_use]
+    pub fn one_of(name: &'static str, allowed: Vec<Vec<f64>>) -> Self {
+        let values = allowed.iter().map(|a| *a.first().expect("bug: nothing is allowed")).collect();
+        Self { name, values, rule: Rule::OneOf(allowed) }
+    }
+    /// A tensor that is checked elsewhere.
+    #[must_use]
+    pub fn free(name: &'static str) -> Self {
+        Self { name, values: Vec::new(), rule: Rule::Free }
+    }
 }
 
 /// Everything of one op that is written in Rust.
@@ -153,6 +258,10 @@ pub struct Binding {
     pub select: fn(&Checked<'_>, Target, &mut Choices),
     /// The launch of a tactic.
     pub arrange: fn(&Checked<'_>, &Tactic) -> Launch,
+    /// Rules over several arguments.
+    pub check: Option<fn(&Checked<'_>, &mut Wrong)>,
     /// The float64 reference.
     pub reference: fn(&Problem) -> Vec<Expected>,
+    /// Inputs that mean something.
+    pub draw: Option<fn(&mut Draw<'_>)>,
 }

@@ -1,6 +1,6 @@
 //! Calls: arguments are checked, a tactic is chosen, a kernel is found, and it is launched.
 
-use crate::binding::{Choices, Launch, MAX_TACTICS, Tactic};
+use crate::binding::{Choices, Launch, MAX_TACTICS, Problem, Tactic};
 use crate::check;
 use crate::code::{Kernel, Place, Stream};
 use crate::decision::{Miss, Origin};
@@ -13,6 +13,7 @@ use crate::tensor::Tensor;
 use parbake_model::Target;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::{Op, Role};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What a call used.
@@ -146,7 +147,7 @@ impl Library {
     ) -> Result<Option<Prepared>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
-        let bound = check::check(def, self.signature(op), tensors, scalars).map_err(Error::Arguments)?;
+        let bound = check::check(def, self.signature(op), binding.check, tensors, scalars).map_err(Error::Arguments)?;
         let mut written = def.tensors.iter().zip(tensors).filter(|(t, _)| t.role != Role::In);
         if written.all(|(_, t)| t.is_empty()) {
             return Ok(None);
@@ -169,11 +170,38 @@ impl Library {
     pub fn choices(&self, op: OpId, tensors: &[Tensor], scalars: &[f64], target: Target) -> Result<Vec<Spec>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
-        let bound = check::check(def, self.signature(op), tensors, scalars).map_err(Error::Arguments)?;
+        let bound = check::check(def, self.signature(op), binding.check, tensors, scalars).map_err(Error::Arguments)?;
         let mut choices = Choices::default();
         (binding.select)(&check::checked(def, tensors, scalars, &bound), target, &mut choices);
         let axes = bound.axes(def);
         choices.as_slice().iter().map(|t| Ok(Spec::at(def, self.index(def, axes, t)?))).collect()
+    }
+
+    /// The problem that a call with these arguments poses to the reference. `inputs` are the values of the tensors that
+    /// are read.
+    ///
+    /// # Errors
+    /// Arguments that do not fit.
+    pub(crate) fn problem(
+        &self,
+        op: OpId,
+        tensors: &[Tensor],
+        scalars: &[f64],
+        inputs: BTreeMap<String, Vec<f64>>,
+    ) -> Result<Problem, Error> {
+        let def = self.definition(op);
+        let rules = self.binding(op)?.check;
+        let bound = check::check(def, self.signature(op), rules, tensors, scalars).map_err(Error::Arguments)?;
+        let checked = check::checked(def, tensors, scalars, &bound);
+        let given = def.tensors.iter().zip(tensors).filter(|(_, t)| !t.is_absent());
+        Ok(Problem {
+            dims: def.dims.iter().map(|d| (d.name.clone(), checked.dim(&d.name))).collect(),
+            // The reference takes what the kernel gets.
+            scalars: def.scalars.iter().zip(scalars).map(|(s, v)| (s.name.clone(), s.kind.rounded(*v))).collect(),
+            inputs,
+            dtype: check::output_dtype(def, tensors),
+            dtypes: given.map(|(def, t)| (def.name.clone(), t.dtype)).collect(),
+        })
     }
 
     pub(crate) fn index(&self, def: &Op, axes: &[usize], tactic: &Tactic) -> Result<SpecIndex, Error> {

@@ -10,6 +10,8 @@ use parbake_model::{Digest, Target, Toolkit};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where work runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,8 +72,15 @@ pub struct Kernel {
 
 #[derive(Debug)]
 pub(crate) enum Code {
-    Cuda { function: Handle, ordinal: i32 },
-    Host { entry: HostEntry },
+    Cuda {
+        function: Handle,
+        ordinal: i32,
+        /// The most dynamic shared memory that it may be launched with, in bytes.
+        shared: AtomicU32,
+    },
+    Host {
+        entry: HostEntry,
+    },
 }
 
 // SAFETY: a function handle may be used from any thread; so may a function of a shared object that is never unloaded.
@@ -94,6 +103,38 @@ pub(crate) struct HostLaunch {
     seed: u64,
     stack: u64,
     switches: u64,
+}
+
+/// Dynamic shared memory in bytes that needs no leave.
+const SHARED: u32 = 48 << 10;
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const MAX_SHARED: c_int = 8;
+
+/// Gives a function leave for more shared memory than it was given before.
+#[cold]
+fn raise_shared(ready: &Ready, function: Handle, limit: &AtomicU32, bytes: u32) -> Result<(), DriverError> {
+    // Nobody lowers what another thread has just raised.
+    static RAISING: Mutex<()> = Mutex::new(());
+    let _raising = RAISING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if bytes <= limit.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let wanted = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    // SAFETY: a function that was loaded; the driver refuses more than the device has.
+    let code = unsafe { (ready.table.function_set)(function, MAX_SHARED, wanted) };
+    ready.table.check("cuFuncSetAttribute", code)?;
+    limit.store(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The attribute of a launch in clusters.
+fn cluster(blocks: u32) -> sys::CUlaunchAttribute {
+    let dimension = sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 };
+    // SAFETY: the union is plain data; what is not set is 0.
+    let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
+    value.clusterDim = dimension;
+    let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    sys::CUlaunchAttribute { id, pad: [0; 4], value }
 }
 
 impl Code {
@@ -122,7 +163,7 @@ impl Code {
             table.check("cuLibraryGetKernel", (table.library_kernel)(&raw mut kernel, library, name.as_ptr()))?;
             table.check("cuKernelGetFunction", (table.kernel_function)(&raw mut function, kernel))?;
         }
-        Ok(Self::Cuda { function, ordinal })
+        Ok(Self::Cuda { function, ordinal, shared: AtomicU32::new(SHARED) })
     }
 
     /// Loads a shared object from memory. What was verified is what runs: no file can change in between.
@@ -163,9 +204,14 @@ impl Kernel {
             return Ok(());
         }
         match &self.code {
-            Code::Cuda { function, ordinal } => {
+            Code::Cuda { function, ordinal, shared } => {
                 let ready = driver::ready().expect("bug: a loaded kernel without a driver");
                 let _current = Current::enter(ready, *ordinal)?;
+                if launch.shared > shared.load(Ordering::Relaxed) {
+                    raise_shared(ready, *function, shared, launch.shared)?;
+                }
+                let mut attributes = [cluster(launch.cluster)];
+                let count = u32::from(launch.cluster > 1);
                 let config = sys::CUlaunchConfig {
                     gridDimX: launch.grid[0],
                     gridDimY: launch.grid[1],
@@ -175,8 +221,8 @@ impl Kernel {
                     blockDimZ: launch.block[2],
                     sharedMemBytes: launch.shared,
                     hStream: stream.0.cast(),
-                    attrs: std::ptr::null_mut(),
-                    numAttrs: 0,
+                    attrs: if count == 0 { std::ptr::null_mut() } else { attributes.as_mut_ptr() },
+                    numAttrs: count,
                 };
                 let mut params = [launch.params.0.as_mut_ptr().cast::<c_void>()];
                 // SAFETY: the function takes one struct by value, which `params` points at; the driver copies it.
@@ -186,6 +232,7 @@ impl Kernel {
                 Ok(ready.table.check("cuLaunchKernelEx", code)?)
             }
             Code::Host { entry } => {
+                assert!(launch.cluster <= 1, "bug: `{}` was launched in clusters on the host target", self.uri);
                 let jobs = processors();
                 let mut host = HostLaunch {
                     grid: launch.grid,

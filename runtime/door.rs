@@ -8,7 +8,7 @@ pub mod dlpack;
 pub mod tvm_ffi;
 
 use crate::call::Called;
-use crate::check::{BadArguments, Violation};
+use crate::check::{BadArguments, Wrong};
 use crate::code::{Place, Stream};
 use crate::error::Error;
 use crate::library::{Library, OpId};
@@ -125,20 +125,7 @@ pub(crate) fn guarded<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, F
     })
 }
 
-/// A list of violations that grows only if something is wrong.
-#[derive(Debug, Default)]
-pub(crate) struct Wrong(Vec<Violation>);
-
 impl Wrong {
-    pub(crate) fn add(
-        &mut self,
-        argument: &str,
-        what: &'static str,
-        expected: impl Into<String>,
-        got: impl Into<String>,
-    ) {
-        self.0.push(Violation { argument: argument.to_owned(), what, expected: expected.into(), got: got.into() });
-    }
     /// An error if there is any, which the API log is told of: the call does not come as far as [`Library::call`].
     pub(crate) fn check(self, library: &Library, op: &Op) -> Result<(), Error> {
         if self.0.is_empty() {
@@ -150,7 +137,7 @@ impl Wrong {
     }
 }
 
-/// Calls an op on tensors that a host describes, in the order of `op.toml`. `stream` is asked for the stream of a GPU
+/// Calls an op on tensors that a host describes, in the order of `op.toml`; those that are not given are None. `stream` is asked for the stream of a GPU
 /// once its number is known.
 ///
 /// A tensor with more dimensions than the op declares is taken if the op lets its first dimension stand for several, and
@@ -165,7 +152,7 @@ impl Wrong {
 pub unsafe fn call(
     library: &Library,
     op: OpId,
-    tensors: &[&DLTensor],
+    tensors: &[Option<&DLTensor>],
     scalars: &[f64],
     target: Target,
     stream: impl FnOnce(i32) -> Stream,
@@ -179,6 +166,11 @@ pub unsafe fn call(
         return wrong.check(library, def).map(|()| unreachable!("bug: something is wrong"));
     }
     for ((given, declared), view) in tensors.iter().zip(&def.tensors).zip(&mut views) {
+        let Some(given) = given else {
+            // Whether it may be absent is looked at with everything else.
+            view.write(Tensor::ABSENT);
+            continue;
+        };
         at_one_place(given, declared, target, &mut place, &mut wrong);
         // SAFETY: the caller vouches for the descriptor.
         match unsafe { given.view() } {

@@ -93,6 +93,7 @@ table! {
     library_load: fn(*mut Handle, *const c_void, *mut c_int, *mut Handle, c_uint, *mut c_int, *mut Handle, c_uint) = "cuLibraryLoadData";
     library_kernel: fn(*mut Handle, Handle, *const c_char) = "cuLibraryGetKernel";
     kernel_function: fn(*mut Handle, Handle) = "cuKernelGetFunction";
+    function_set: fn(Handle, c_int, c_int) = "cuFuncSetAttribute";
     launch: fn(*const sys::CUlaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) = "cuLaunchKernelEx";
     capture_mode: fn(*mut c_int) = "cuThreadExchangeStreamCaptureMode";
     stream_is_capturing: fn(Handle, *mut c_int) = "cuStreamIsCapturing";

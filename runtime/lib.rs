@@ -105,6 +105,7 @@ pub mod log;
 mod lookup;
 pub mod memory;
 mod prepare;
+mod random;
 pub mod signature;
 mod slot;
 mod stats;

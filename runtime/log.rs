@@ -205,7 +205,8 @@ impl Entry<'_> {
     /// # Safety
     /// As for [`Library::call`].
     unsafe fn describe(&self, source: &Source, of: impl Fn(Role) -> bool) {
-        for (def, tensor) in self.op.tensors.iter().zip(self.tensors).filter(|(def, _)| of(def.role)) {
+        for (def, tensor) in self.op.tensors.iter().zip(self.tensors).filter(|(def, t)| of(def.role) && !t.is_absent())
+        {
             let mut statistics = Statistics::NONE;
             let mut take = |piece: &[u8]| {
                 statistics.take(tensor.dtype, piece);

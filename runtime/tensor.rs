@@ -19,9 +19,14 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// No tensor: what fills places that hold none yet.
-    pub(crate) const NONE: Self =
-        Self { data: std::ptr::null_mut(), dtype: DType::F32, rank: 0, shape: [1; MAX_RANK], strides: [0; MAX_RANK] };
+    /// No tensor: what stands for an optional one that is not given.
+    pub const ABSENT: Self = Self {
+        data: std::ptr::null_mut(),
+        dtype: DType::F32,
+        rank: usize::MAX,
+        shape: [1; MAX_RANK],
+        strides: [0; MAX_RANK],
+    };
 
     /// A view with strides in elements; `None` if there are more than [`MAX_RANK`] dimensions or the lengths differ.
     #[must_use]
@@ -61,17 +66,22 @@ impl Tensor {
         }
         // Of one row, the stride means nothing; a dense one satisfies every rule.
         let dense = rest.iter().fold(1i64, |all, n| all.saturating_mul((*n).max(1)));
-        let mut folded = Self { rank, ..Self::NONE };
+        let mut folded = Self { rank, ..Self::ABSENT };
         (folded.data, folded.dtype) = (self.data, self.dtype);
         (folded.shape[0], folded.strides[0]) = (extent, step.unwrap_or(dense));
         folded.shape[1..rank].copy_from_slice(rest);
         folded.strides[1..rank].copy_from_slice(&self.strides()[leading.len()..]);
         Some(folded)
     }
-    /// Extents.
+    /// Whether it stands for an optional tensor that is not given.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.rank == usize::MAX
+    }
+    /// Extents; of an absent tensor none.
     #[must_use]
     pub fn shape(&self) -> &[i64] {
-        &self.shape[..self.rank]
+        self.shape.get(..self.rank).unwrap_or_default()
     }
     /// Extents, ones behind the last.
     pub(crate) fn shape_array(&self) -> [i64; MAX_RANK] {
@@ -80,17 +90,17 @@ impl Tensor {
     /// Strides in elements.
     #[must_use]
     pub fn strides(&self) -> &[i64] {
-        &self.strides[..self.rank]
+        self.strides.get(..self.rank).unwrap_or_default()
     }
     /// The stride of a dimension in elements.
     #[must_use]
     pub fn stride(&self, dim: usize) -> i64 {
         self.strides[dim]
     }
-    /// Whether there is no element.
+    /// Whether there is no element; an absent tensor has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.shape().contains(&0)
+        self.is_absent() || self.shape().contains(&0)
     }
     /// The bytes from the first to past the last element, as offsets from `data`; strides are not negative.
     pub(crate) fn extent(&self) -> i128 {
@@ -99,6 +109,36 @@ impl Tensor {
         }
         let last: i128 = self.shape().iter().zip(self.strides()).map(|(n, s)| i128::from(n - 1) * i128::from(*s)).sum();
         (last + 1) * self.dtype.bytes() as i128
+    }
+    /// Whether the two surely share no byte, though they may lie between each other's elements, as columns of one matrix
+    /// or planes of one cache do. Strides are not negative. What cannot be told apart is said to overlap.
+    ///
+    /// Both are looked at through a period, a stride in bytes that one of them has: an element's place within the period
+    /// does not depend on the dimensions whose strides are multiples of it. If the others stay within disjoint parts of
+    /// the period, so do all elements.
+    pub(crate) fn is_apart(&self, other: &Self) -> bool {
+        let (start_a, start_b) = (self.data as i128, other.data as i128);
+        if self.is_empty()
+            || other.is_empty()
+            || start_a + self.extent() <= start_b
+            || start_b + other.extent() <= start_a
+        {
+            return true;
+        }
+        let within = |t: &Self, period: i128| -> i128 {
+            let steps = t.shape().iter().zip(t.strides()).map(|(n, s)| (*n, i128::from(*s) * t.dtype.bytes() as i128));
+            let inner = steps.filter(|(_, s)| s % period != 0).map(|(n, s)| i128::from(n - 1) * s);
+            inner.sum::<i128>() + t.dtype.bytes() as i128
+        };
+        let periods = |t: &Self| {
+            let bytes = t.dtype.bytes() as i128;
+            let steps = t.shape().iter().zip(t.strides()).filter(|(n, s)| **n > 1 && **s > 0);
+            steps.map(move |(_, s)| i128::from(*s) * bytes).collect::<Vec<_>>()
+        };
+        periods(self).into_iter().chain(periods(other)).any(|period| {
+            let between = (start_b - start_a).rem_euclid(period);
+            within(self, period) <= between && within(other, period) <= period - between
+        })
     }
     /// The largest power of two, up to `most`, that divides the address and every free stride in bytes.
     #[must_use]
@@ -121,6 +161,33 @@ mod tests {
     fn folded(shape: &[i64], strides: &[i64], rank: usize) -> Option<(Vec<i64>, Vec<i64>)> {
         let tensor = Tensor::new(std::ptr::null_mut(), DType::F32, shape, strides).unwrap();
         tensor.folded(rank).map(|t| (t.shape().to_vec(), t.strides().to_vec()))
+    }
+
+    #[test]
+    fn tensors_that_lie_between_each_other_are_told_apart() {
+        let at = |offset: usize, shape: &[i64], strides: &[i64]| {
+            Tensor::new((4096 + 2 * offset) as *mut _, DType::F16, shape, strides).unwrap()
+        };
+        let apart = |a: &Tensor, b: &Tensor| {
+            assert_eq!(a.is_apart(b), b.is_apart(a));
+            a.is_apart(b)
+        };
+        // q, k and v as columns of one matrix: 5 rows of 48 elements.
+        let q = at(0, &[5, 4, 8], &[48, 8, 1]);
+        let k = at(32, &[5, 1, 8], &[48, 8, 1]);
+        let v = at(40, &[5, 1, 8], &[48, 8, 1]);
+        assert!(apart(&q, &k) && apart(&q, &v) && apart(&k, &v));
+        assert!(!apart(&q, &at(31, &[5, 1, 8], &[48, 8, 1])), "one element is shared");
+        assert!(!apart(&k, &at(39, &[5, 1, 8], &[48, 8, 1])));
+        assert!(!apart(&v, &at(40 + 48, &[4, 1, 9], &[48, 8, 1])), "it reaches into the next row");
+        // Planes of one cache [pages, 2, page, heads, dim], and of one with the heads outside.
+        let plane = |i: usize| at(i * 64, &[3, 4, 2, 8], &[128, 16, 8, 1]);
+        assert!(apart(&plane(0), &plane(1)) && !apart(&plane(0), &plane(0)));
+        assert!(!apart(&plane(0), &at(128, &[3, 4, 2, 8], &[128, 16, 8, 1])));
+        // Every second element.
+        assert!(apart(&at(0, &[8], &[2]), &at(1, &[8], &[2])));
+        assert!(!apart(&at(0, &[8], &[2]), &at(1, &[8], &[3])));
+        assert!(apart(&at(0, &[8], &[1]), &at(8, &[8], &[1])) && !apart(&at(0, &[8], &[1]), &at(7, &[8], &[1])));
     }
 
     #[test]

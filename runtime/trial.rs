@@ -3,8 +3,7 @@
 //! Outputs are poisoned with NaNs before the run, rows may be strided and memory unaligned, and whatever lies between
 //! and around the elements must be untouched afterwards. A NaN never passes.
 
-use crate::binding::Problem;
-use crate::check;
+use crate::binding::{Binding, Draw, Random, Rule};
 use crate::code::{Place, Stream};
 use crate::decision::Origin;
 use crate::error::Error;
@@ -13,9 +12,10 @@ use crate::memory::{self, Memory};
 use crate::tensor::Tensor;
 use parbake_model::Target;
 use parbake_model::dtype::DType;
+use parbake_model::extent::Extent;
 use parbake_model::op::{Op, Role, Tolerance};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct Trial {
     pub dims: BTreeMap<String, i64>,
     /// Scalars that differ from their default.
     pub scalars: BTreeMap<String, f64>,
+    /// Optional tensors that are given.
+    pub with: BTreeSet<String>,
     /// Which random data.
     pub seed: u64,
     /// Elements between the end of a row and the next row.
@@ -72,6 +74,16 @@ pub struct Outcome {
 const GUARD: usize = 512;
 const POISON: u8 = 0xff;
 
+/// Where a tensor will lie.
+struct Plan {
+    dtype: DType,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    first: usize,
+    places: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
 struct Placed {
     memory: Memory,
     before: Vec<u8>,
@@ -80,29 +92,13 @@ struct Placed {
     places: Vec<usize>,
 }
 
-/// A small generator of good enough bits (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-    /// Normally distributed (Box and Muller).
-    fn normal(&mut self) -> f64 {
-        let mut unit = || ((self.bits() >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        (-2.0 * unit().ln()).sqrt() * (2.0 * std::f64::consts::PI * unit()).cos()
-    }
-}
-
 impl Trial {
     /// The first example of the op's trace template, with these axis values.
     #[must_use]
     pub fn example(op: &Op, axes: BTreeMap<String, String>) -> Self {
         let dims = op.trace.examples.first().cloned().unwrap_or_default();
-        Self { axes, dims, scalars: BTreeMap::new(), seed: 1, pad: 0, offset: 0, timed: 0 }
+        let (scalars, with) = (BTreeMap::new(), BTreeSet::new());
+        Self { axes, dims, scalars, with, seed: 1, pad: 0, offset: 0, timed: 0 }
     }
 
     fn dtype(&self, tensor: &parbake_model::op::Tensor) -> DType {
@@ -110,11 +106,13 @@ impl Trial {
         named.or(tensor.dtype).expect("bug: a tensor's type is an axis that has a value, or fixed")
     }
 
-    /// Lays out and fills a tensor. Inputs are normally distributed and rounded; outputs are poisoned.
-    fn place(&self, def: &parbake_model::op::Tensor, place: Place, random: &mut Random) -> Result<Placed, Error> {
+    /// Lays out a tensor; its bytes are poison.
+    fn lay_out(&self, def: &parbake_model::op::Tensor) -> Plan {
         let dtype = self.dtype(def);
         let width = dtype.bytes();
-        let shape: Vec<i64> = def.shape.iter().map(|s| self.dims[s]).collect();
+        let value = |extent: Extent| extent.value(&mut |symbol| self.dims.get(symbol).copied());
+        let extents = def.extents().into_iter().map(value).map(|n| n.expect("bug: every symbol has a legal value"));
+        let shape: Vec<i64> = extents.collect();
         let mut strides = vec![1i64; shape.len()];
         for i in (0..shape.len().saturating_sub(1)).rev() {
             let free = i + def.dense + 1 == shape.len();
@@ -131,17 +129,45 @@ impl Trial {
             }
             places.push(first + at as usize * width);
         }
-        let end = places.last().map_or(first, |last| last + width) + GUARD;
-        let mut before = vec![POISON; end];
-        if def.role != Role::Out {
-            for &at in &places {
-                dtype.store(random.normal(), &mut before[at..at + width]);
-            }
+        let end = places.iter().max().map_or(first, |last| last + width) + GUARD;
+        Plan { dtype, shape, strides, first, places, bytes: vec![POISON; end] }
+    }
+
+    /// Lays out and fills the tensors that are given; those that are not stay empty. Inputs are normally distributed and
+    /// rounded, or what the op's reference draws; outputs are poisoned.
+    fn place(&self, def: &Op, binding: &Binding, scalars: &[f64], place: Place) -> Result<Vec<Option<Placed>>, Error> {
+        let mut random = Random::new(self.seed);
+        let given = |t: &&parbake_model::op::Tensor| !t.optional || self.with.contains(&t.name);
+        let mut plans: Vec<Option<Plan>> = def.tensors.iter().map(|t| given(&t).then(|| self.lay_out(t))).collect();
+        let mut drawn = BTreeMap::new();
+        for (t, plan) in def.tensors.iter().zip(&plans).filter(|(t, _)| t.role != Role::Out) {
+            let Some(plan) = plan else { continue };
+            let mut value = || if plan.dtype.is_float() { random.normal() } else { 0.0 };
+            drawn.insert(t.name.clone(), plan.places.iter().map(|_| value()).collect::<Vec<_>>());
         }
-        let mut memory = Memory::new(place, &before)?;
-        let data = (memory.pointer() as usize + first) as *mut std::ffi::c_void;
-        let tensor = Tensor::new(data, dtype, &shape, &strides).expect("bug: op.toml declares too many dimensions");
-        Ok(Placed { memory, before, tensor, places })
+        if let Some(draw) = binding.draw {
+            let named = def.scalars.iter().zip(scalars).map(|(s, v)| (s.name.clone(), *v)).collect();
+            let mut all = Draw { dims: &self.dims, scalars: &named, tensors: drawn, random: &mut random };
+            draw(&mut all);
+            drawn = all.tensors;
+        }
+        let mut placed = Vec::new();
+        for (t, plan) in def.tensors.iter().zip(&mut plans) {
+            let Some(plan) = plan else {
+                placed.push(None);
+                continue;
+            };
+            for (&at, value) in plan.places.iter().zip(drawn.get(&t.name).into_iter().flatten()) {
+                plan.dtype.store(*value, &mut plan.bytes[at..at + plan.dtype.bytes()]);
+            }
+            let mut memory = Memory::new(place, &plan.bytes)?;
+            let data = (memory.pointer() as usize + plan.first) as *mut std::ffi::c_void;
+            let tensor = Tensor::new(data, plan.dtype, &plan.shape, &plan.strides);
+            let tensor = tensor.expect("bug: op.toml declares too many dimensions");
+            let (before, places) = (std::mem::take(&mut plan.bytes), std::mem::take(&mut plan.places));
+            placed.push(Some(Placed { memory, before, tensor, places }));
+        }
+        Ok(placed)
     }
 
     /// Runs the op and compares.
@@ -152,35 +178,32 @@ impl Trial {
         let def = library.definition(op);
         let binding = library.binding(op)?;
         self.complete(def)?;
-        let mut random = Random(self.seed);
-        let mut placed =
-            def.tensors.iter().map(|t| self.place(t, place, &mut random)).collect::<Result<Vec<_>, _>>()?;
-        let tensors: Vec<Tensor> = placed.iter().map(|p| p.tensor).collect();
         let scalar = |s: &parbake_model::op::Scalar| self.scalars.get(&s.name).copied().or(s.default).unwrap_or(s.min);
         let scalars: Vec<f64> = def.scalars.iter().map(scalar).collect();
+        let mut placed = self.place(def, binding, &scalars, place)?;
+        let tensors: Vec<Tensor> = placed.iter().map(|p| p.as_ref().map_or(Tensor::ABSENT, |p| p.tensor)).collect();
         // SAFETY: the memory of every tensor lives until it is read back below.
         let called = unsafe { library.call(op, &tensors, &scalars, place, Stream::DEFAULT)? };
-        let after = placed.iter().map(|p| p.memory.read()).collect::<Result<Vec<_>, _>>()?;
+        let after = placed.iter().map(|p| p.as_ref().map_or(Ok(Vec::new()), |p| p.memory.read()));
+        let after = after.collect::<Result<Vec<_>, _>>()?;
 
         let values = |p: &Placed| p.places.iter().map(|&at| p.tensor.dtype.load(&p.before[at..])).collect::<Vec<f64>>();
         let inputs = def.tensors.iter().zip(&placed).filter(|(t, _)| t.role != Role::Out);
-        let problem = Problem {
-            dims: self.dims.clone(),
-            // The kernel takes scalars as f32: the reference takes what the kernel gets.
-            scalars: def.scalars.iter().zip(&scalars).map(|(s, v)| (s.name.clone(), f64::from(*v as f32))).collect(),
-            inputs: inputs.map(|(t, p)| (t.name.clone(), values(p))).collect(),
-            dtype: check::output_dtype(def, &tensors),
-        };
+        let inputs = inputs.filter_map(|(t, p)| Some((t.name.clone(), values(p.as_ref()?)))).collect();
+        let problem = library.problem(op, &tensors, &scalars, inputs)?;
         let mut judge = Judge::default();
         for expected in (binding.reference)(&problem) {
             let i = def.tensors.iter().position(|t| t.name == expected.name).expect("bug: a reference of another op");
-            let tolerance = def.tolerance[&tensors[i].dtype];
+            // Of an optional output that is not given nothing is expected.
+            let Some(placed) = &placed[i] else { continue };
             let (dtype, bytes) = (tensors[i].dtype, &after[i]);
-            let got = placed[i].places.iter().map(|&at| dtype.load(&bytes[at..]));
-            judge.compare(expected.name, &expected.values, expected.exact, dtype, got, tolerance);
+            let got = placed.places.iter().map(|&at| dtype.load(&bytes[at..]));
+            judge.compare(expected.name, &expected.values, &expected.rule, dtype, got, def.tolerance[&dtype]);
         }
         for ((t, p), bytes) in def.tensors.iter().zip(&placed).zip(&after) {
-            judge.untouched(&t.name, t.role, p, bytes);
+            if let Some(p) = p {
+                judge.untouched(&t.name, t.role, p, bytes);
+            }
         }
         let launch_us = self.time(library, op, &tensors, &scalars, place)?;
         placed.clear();
@@ -251,16 +274,26 @@ impl Judge {
         &mut self,
         name: &str,
         expected: &[f64],
-        exact: bool,
+        rule: &Rule,
         dtype: DType,
         got: impl ExactSizeIterator<Item = f64>,
         tolerance: Tolerance,
     ) {
+        if *rule == Rule::Free {
+            return;
+        }
         if expected.len() != got.len() {
             self.complain(|| format!("`{name}`: the reference has {} elements of {}", expected.len(), got.len()));
             return;
         }
+        let exact = *rule != Rule::Close;
         for (i, (&want, got)) in expected.iter().zip(got).enumerate() {
+            if let Rule::OneOf(allowed) = rule {
+                if !allowed[i].iter().any(|a| dtype.round(*a) == got) {
+                    self.complain(|| format!("`{name}` element {i}: expected one of {:?}, got {got:e}", allowed[i]));
+                }
+                continue;
+            }
             let rounded = dtype.round(want);
             let distance = match tolerance {
                 _ if exact => (got - rounded).abs(),

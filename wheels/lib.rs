@@ -171,7 +171,7 @@ pub extern "C" fn parbake_set_log_level(level: c_int) -> c_int {
 
 /// The symbol of an op in `parbake.h`.
 macro_rules! c_abi {
-    ($place:literal, $call:ident($($tensor:ident),*; $($scalar:ident),*)) => {
+    ($place:literal, $call:ident($($tensor:ident),*; $($scalar:ident: $kind:ty),*)) => {
         /// An op, as C calls it.
         ///
         /// # Safety
@@ -182,13 +182,44 @@ macro_rules! c_abi {
             stream: *mut c_void,
             target: *const c_char,
             $($tensor: *const DLTensor,)*
-            $($scalar: f64,)*
+            $($scalar: $kind,)*
             error: *mut *mut Failure,
         ) -> c_int {
             // SAFETY: as the caller vouches.
-            unsafe { c::call($place, library, stream, target, [$($tensor),*], [$($scalar),*], error) }
+            unsafe { c::call($place, library, stream, target, [$($tensor),*], [$(Number::number($scalar)),*], error) }
         }
     };
+}
+
+/// A scalar as C hands it over.
+trait Number {
+    /// As ops take it.
+    fn number(self) -> f64;
+}
+
+impl Number for f64 {
+    fn number(self) -> f64 {
+        self
+    }
+}
+
+impl Number for i32 {
+    fn number(self) -> f64 {
+        f64::from(self)
+    }
+}
+
+impl Number for i64 {
+    /// What a double does not hold is out of every op's range, also after rounding.
+    fn number(self) -> f64 {
+        self as f64
+    }
+}
+
+impl Number for bool {
+    fn number(self) -> f64 {
+        f64::from(u8::from(self))
+    }
 }
 
 /// The three symbols that TVM FFI looks up for a function.

@@ -11,6 +11,7 @@ pub mod codes;
 pub mod cubin;
 pub mod digest;
 pub mod dtype;
+pub mod extent;
 pub mod fatbin;
 pub mod function;
 pub mod glob;

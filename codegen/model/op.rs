@@ -2,6 +2,7 @@
 //! without the generator knows every op.
 
 use crate::dtype::DType;
+use crate::extent::Extent;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,6 +27,15 @@ pub struct Op {
     pub since: Target,
     /// Whether it runs on the host target.
     pub host: bool,
+    /// Whether `launch.rs` has rules over several arguments: a function `check`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checks: bool,
+    /// Whether `reference.rs` chooses inputs that mean something, such as page tables: a function `draw`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draws: bool,
+    /// The public functions of `api.py`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub api: Vec<String>,
     /// Specialisation parameters, in URI order.
     #[serde(rename = "axis", default)]
     pub axes: Vec<Axis>,
@@ -100,6 +110,12 @@ pub struct Axis {
     pub prefix: String,
     /// The legal values.
     pub values: Vec<AxisValue>,
+    /// The shape symbol whose value it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dim: Option<String>,
+    /// The scalar that chooses a value, counted from 0. Without `dim` and `scalar` it is the element type of tensors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scalar: Option<String>,
 }
 
 /// A legal value of an axis.
@@ -246,16 +262,90 @@ pub struct Tensor {
     /// Its fixed element type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
-    /// Shape in symbols.
+    /// Extents: shape symbols, or expressions of them (see [`crate::extent`]).
     pub shape: Vec<String>,
     /// How many trailing dimensions must be dense; the strides of the others are free.
     pub dense: usize,
     /// Tensors that may be the very same memory (same pointer, same strides).
     #[serde(default)]
     pub may_be: Vec<String>,
+    /// Whether it may be absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub optional: bool,
 }
 
-/// A scalar argument; all are `f32` in the parameter struct.
+impl Tensor {
+    /// Its extents.
+    ///
+    /// # Panics
+    /// If one is no expression: a definition is checked when it is read.
+    #[must_use]
+    pub fn extents(&self) -> Vec<Extent> {
+        self.shape.iter().map(|e| Extent::parse(e).expect("bug: checked with the definition")).collect()
+    }
+}
+
+/// The type of a scalar.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScalarType {
+    /// A number, rounded to `f32`.
+    #[default]
+    F32,
+    /// An integer of 32 bits.
+    I32,
+    /// An integer between ±(2^53 − 1): those that a double holds.
+    I64,
+    /// 0 or 1.
+    Bool,
+}
+
+impl ScalarType {
+    /// The name in `op.toml` and on pages.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::Bool => "bool",
+        }
+    }
+    /// The smallest and the largest value.
+    #[must_use]
+    pub fn range(self) -> (f64, f64) {
+        const EXACT: f64 = 9_007_199_254_740_991.0;
+        match self {
+            Self::F32 => (-f64::from(f32::MAX), f64::from(f32::MAX)),
+            Self::I32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
+            Self::I64 => (-EXACT, EXACT),
+            Self::Bool => (0.0, 1.0),
+        }
+    }
+    /// The value that a kernel gets for it.
+    #[must_use]
+    #[inline]
+    pub fn rounded(self, value: f64) -> f64 {
+        if self == Self::F32 { f64::from(value as f32) } else { value }
+    }
+    /// Whether values are whole numbers.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self != Self::F32
+    }
+}
+
+impl fmt::Display for ScalarType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+fn is_f32(kind: &ScalarType) -> bool {
+    *kind == ScalarType::F32
+}
+
+/// A scalar argument.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scalar {
@@ -263,6 +353,9 @@ pub struct Scalar {
     pub name: String,
     /// One line.
     pub summary: String,
+    /// Its type.
+    #[serde(rename = "type", default, skip_serializing_if = "is_f32")]
+    pub kind: ScalarType,
     /// Taken if none is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<f64>,

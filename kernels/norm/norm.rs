@@ -68,5 +68,5 @@ pub(crate) fn launch(params: Params, call: &Checked<'_>, tactic: &Tactic) -> Lau
         block.min(bytes.div_ceil(vec).div_ceil(held).div_ceil(32) * 32)
     };
     let blocks = (call.dim("rows") as u64).div_ceil(u64::from(rows));
-    Launch { params, grid: [blocks as u32, 1, 1], block: [threads, 1, 1], shared: 0 }
+    Launch::new(params, [blocks as u32, 1, 1], threads)
 }

@@ -150,7 +150,7 @@ pub unsafe fn call<const T: usize, const S: usize>(
                 return wrong.check(library, def);
             }
             for (tensor, declared) in tensors.iter().zip(&def.tensors) {
-                if tensor.is_null() {
+                if tensor.is_null() && !declared.optional {
                     wrong.add(&declared.name, "type", "a tensor", "a null pointer");
                 }
             }
@@ -165,7 +165,7 @@ pub unsafe fn call<const T: usize, const S: usize>(
                 }
             };
             wrong.check(library, def)?;
-            let tensors = tensors.map(|t| &*t);
+            let tensors = tensors.map(|t| t.as_ref());
             super::call(library, op, &tensors, &scalars, target, |_| Stream(stream)).map(drop)
         })
     }

@@ -6,11 +6,12 @@
 //! default may be left out from the end, or be None.
 
 use super::dlpack::{CUDA, DLDataType, DLDevice, DLTensor};
-use super::{MAX_SCALARS, MAX_TENSORS, Target, Wrong, guarded};
+use super::{MAX_SCALARS, MAX_TENSORS, Target, guarded};
+use crate::check::Wrong;
 use crate::code::Stream;
 use crate::error::Error;
 use crate::library::Library;
-use parbake_model::op::Op;
+use parbake_model::op::{Op, ScalarType};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -178,19 +179,21 @@ unsafe fn call_op(library: &Library, built_in: usize, args: &[Any]) -> Result<()
         wrong.add("call", "count", signature(def), format!("{} arguments", args.len()));
         return wrong.check(library, def);
     }
-    let mut given = [&NOTHING; MAX_TENSORS];
+    let mut given = [None; MAX_TENSORS];
     for ((place, arg), declared) in given.iter_mut().zip(args).zip(&def.tensors) {
         // SAFETY: the types are the ones that TVM FFI documents for these numbers.
-        match unsafe { tensor(arg) } {
-            Some(tensor) => *place = tensor,
-            None => wrong.add(&declared.name, "type", "a tensor", name_of(arg)),
+        *place = unsafe { tensor(arg) };
+        if place.is_none() && !(declared.optional && arg.type_index == index::NONE) {
+            let expected = if declared.optional { "a tensor or None" } else { "a tensor" };
+            wrong.add(&declared.name, "type", expected, name_of(arg));
         }
     }
     let mut values = [0.0; MAX_SCALARS];
     for (i, (value, declared)) in values.iter_mut().zip(&def.scalars).enumerate() {
         let arg = args.get(tensors + i).filter(|a| a.type_index != index::NONE);
+        let boolean = declared.kind == ScalarType::Bool;
         // SAFETY: the union's field is the one of that number.
-        match (arg.map(|a| (a, unsafe { number(a) })), declared.default) {
+        match (arg.map(|a| (a, unsafe { number(a, boolean) })), declared.default) {
             (Some((_, Some(number))), _) => *value = number,
             (Some((arg, None)), _) => wrong.add(&declared.name, "type", "a number", name_of(arg)),
             (None, Some(default)) => *value = default,
@@ -217,19 +220,6 @@ unsafe fn call_op(library: &Library, built_in: usize, args: &[Any]) -> Result<()
     unsafe { super::call(library, op, &given[..tensors], &values[..scalars], target, stream) }.map(drop)
 }
 
-static NOTHING: DLTensor = DLTensor {
-    data: std::ptr::null_mut(),
-    device: DLDevice { device_type: 0, device_id: 0 },
-    ndim: 0,
-    dtype: DLDataType { code: 0, bits: 0, lanes: 0 },
-    shape: std::ptr::null(),
-    strides: std::ptr::null(),
-    byte_offset: 0,
-};
-
-// SAFETY: a descriptor is read only; what its pointers mean is the business of whoever made it.
-unsafe impl Sync for DLTensor {}
-
 #[inline]
 unsafe fn tensor(arg: &Any) -> Option<&DLTensor> {
     // SAFETY: a lent tensor is a pointer to its descriptor; a tensor object has it behind its header.
@@ -243,12 +233,13 @@ unsafe fn tensor(arg: &Any) -> Option<&DLTensor> {
 }
 
 #[inline]
-unsafe fn number(arg: &Any) -> Option<f64> {
+unsafe fn number(arg: &Any, boolean: bool) -> Option<f64> {
     // SAFETY: the field is the one of the type's number.
     unsafe {
         match arg.type_index {
             index::FLOAT => Some(arg.value.float),
             index::INT => Some(arg.value.int as f64),
+            index::BOOL if boolean => Some(arg.value.int as f64),
             _ => None,
         }
     }

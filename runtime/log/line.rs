@@ -44,6 +44,10 @@ impl Lines {
         // A call may have too many arguments, or too few: that is what its error says.
         for (i, tensor) in tensors.iter().enumerate() {
             let name = op.tensors.get(i).map_or("?", |t| &t.name);
+            if tensor.is_absent() {
+                self.say(format_args!("tensor {name} is absent"));
+                continue;
+            }
             let (dtype, shape, strides) = (tensor.dtype, tensor.shape(), tensor.strides());
             let (address, aligned) = (tensor.data, alignment(tensor.data as u64));
             self.say(format_args!(
@@ -63,13 +67,14 @@ impl Lines {
             op.tactics.iter().zip(prepared.tactic.0).map(|(t, value)| format!("{}={value}", t.name)).collect();
         let (launch, from) = (&prepared.launch, prepared.from);
         self.say(format_args!(
-            "kernel {} for {target} from {from}, image {}, tactic {}, grid {:?} block {:?} shared {}",
+            "kernel {} for {target} from {from}, image {}, tactic {}, grid {:?} block {:?} shared {} cluster {}",
             kernel.uri,
             kernel.image,
             tactic.join(" "),
             launch.grid,
             launch.block,
             launch.shared,
+            launch.cluster,
         ));
     }
 

@@ -65,7 +65,7 @@ pub struct Record {
     pub driver: Option<Driver>,
     /// Whether the stream was being captured: then there are no values.
     pub captured: bool,
-    /// The tensors, in the op's order.
+    /// The tensors that were given, in the op's order.
     pub tensors: Vec<Argument>,
     /// The memories that the tensors lie in; tensors that share bytes lie in the same one.
     pub memories: Vec<Memory>,
@@ -179,6 +179,17 @@ pub struct Kernel {
     pub block: [u32; 3],
     /// Dynamic shared memory in bytes.
     pub shared: u32,
+    /// Blocks of a cluster.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub cluster: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 /// A setting.
@@ -228,6 +239,7 @@ impl Kernel {
             grid: launch.grid,
             block: launch.block,
             shared: launch.shared,
+            cluster: launch.cluster,
         }
     }
 }
@@ -242,7 +254,8 @@ impl Record {
         prepared: &Prepared,
         (sequence, captured): (u64, bool),
     ) -> Self {
-        let (memories, places) = lay_out(tensors);
+        let given: Vec<_> = op.tensors.iter().zip(tensors).filter(|(_, t)| !t.is_absent()).collect();
+        let (memories, places) = lay_out(&given.iter().map(|(_, t)| **t).collect::<Vec<_>>());
         let argument = |((def, tensor), (memory, offset)): ((&parbake_model::op::Tensor, &Tensor), (usize, u64))| {
             let address = tensor.data as u64;
             Argument {
@@ -273,7 +286,7 @@ impl Record {
             device,
             driver,
             captured,
-            tensors: op.tensors.iter().zip(tensors).zip(places).map(argument).collect(),
+            tensors: given.into_iter().zip(places).map(argument).collect(),
             memories,
             scalars: op.scalars.iter().zip(scalars).map(|(s, v)| (s.name.clone(), format!("{v:?}"))).collect(),
             kernel: Kernel::of(library, op, prepared),

@@ -3,8 +3,7 @@
 use super::dumped::{DumpError, Dumped};
 use super::line::one_line;
 use super::record::{self, Argument, State};
-use crate::binding::{MAX_TACTICS, Problem, Tactic};
-use crate::check;
+use crate::binding::{MAX_TACTICS, Rule, Tactic};
 use crate::code::{Kernel, Place, Stream};
 use crate::error::Error;
 use crate::library::{Library, OpId};
@@ -175,16 +174,17 @@ impl Dumped {
         (recorded.len() == op.tactics.len()).then_some(tactic)
     }
 
-    /// The kernel that the call will use, found before it runs: it may take the process down. Nothing is launched, so
-    /// addresses only need to be such as the call will have.
-    fn kernel(
-        &self,
-        library: &Library,
-        op: OpId,
-        scalars: &[f64],
-        place: Place,
-        tactic: Option<&Tactic>,
-    ) -> Result<Arc<Kernel>, DumpError> {
+    /// The op's tensors; those that were given lie in memories that begin at these addresses.
+    fn tensors(&self, def: &Op, bases: &[usize]) -> Vec<Tensor> {
+        let at = |t: &parbake_model::op::Tensor| {
+            let given = self.record.tensors.iter().find(|a| a.name == t.name);
+            given.map_or(Tensor::ABSENT, |a| a.at(bases[a.memory]))
+        };
+        def.tensors.iter().map(at).collect()
+    }
+
+    /// Addresses such as the call will have; nothing is there.
+    fn bases(&self) -> Result<Vec<usize>, DumpError> {
         let mut bases = Vec::new();
         let mut free = record::BOUNDARY;
         for memory in &self.record.memories {
@@ -193,7 +193,19 @@ impl Dumped {
             let end = base.checked_add(memory.bytes).and_then(|end| end.checked_next_multiple_of(record::BOUNDARY));
             free = end.filter(|end| *end < u64::MAX / 2).ok_or_else(|| self.too_large(None))?;
         }
-        let tensors: Vec<Tensor> = self.record.tensors.iter().map(|a| a.at(bases[a.memory])).collect();
+        Ok(bases)
+    }
+
+    /// The kernel that the call will use, found before it runs: it may take the process down. Nothing is launched.
+    fn kernel(
+        &self,
+        library: &Library,
+        op: OpId,
+        scalars: &[f64],
+        place: Place,
+        tactic: Option<&Tactic>,
+    ) -> Result<Arc<Kernel>, DumpError> {
+        let tensors = self.tensors(library.definition(op), &self.bases()?);
         let prepared = library.prepare_with(op, &tensors, scalars, place, tactic)?;
         let empty = || DumpError::Signature { op: self.record.op.clone(), why: "it writes nothing".to_owned() };
         Ok(prepared.ok_or_else(empty)?.kernel)
@@ -228,7 +240,7 @@ impl Dumped {
         let mut memories =
             before.iter().map(|content| Memory::new(place, content)).collect::<Result<Vec<_>, Error>>()?;
         let bases: Vec<usize> = memories.iter_mut().zip(&starts).map(|(m, s)| m.pointer() as usize + s).collect();
-        let tensors: Vec<Tensor> = arguments.iter().map(|a| a.at(bases[a.memory])).collect();
+        let tensors = self.tensors(library.definition(op), &bases);
         // SAFETY: the memory of every tensor is as long as its record says, and lives until it is read back below.
         unsafe { library.call_with(op, &tensors, scalars, place, Stream::DEFAULT, tactic) }?;
         let after = memories.iter().map(Memory::read).collect::<Result<Vec<_>, Error>>()?;
@@ -267,7 +279,8 @@ impl Dumped {
             if want != got {
                 let values =
                     |bytes: &[u8]| bytes.chunks_exact(dtype.bytes()).map(|r| dtype.load(r)).collect::<Vec<_>>();
-                judge.compare(name, &values(want), false, dtype, values(got).into_iter(), def.tolerance[&dtype]);
+                let got = values(got).into_iter();
+                judge.compare(name, &values(want), &Rule::Close, dtype, got, def.tolerance[&dtype]);
             }
             let verdict = match &judge.wrong {
                 Some(_) => Verdict::Differs,
@@ -289,25 +302,19 @@ impl Dumped {
     ) -> Result<Against, DumpError> {
         let (def, binding) = (library.definition(op), library.binding(op)?);
         let arguments = &self.record.tensors;
-        let extents = def.tensors.iter().zip(arguments).flat_map(|(t, a)| t.shape.iter().cloned().zip(a.shape.clone()));
         let values = |a: &Argument| {
             let bytes = inputs[&a.name].chunks_exact(a.dtype.bytes());
             (a.name.clone(), bytes.map(|raw| a.dtype.load(raw)).collect())
         };
-        let tensors: Vec<Tensor> = arguments.iter().map(|a| a.at(0)).collect();
-        let problem = Problem {
-            dims: extents.collect(),
-            // The kernel takes scalars as f32: the reference takes what the kernel gets.
-            scalars: def.scalars.iter().zip(scalars).map(|(s, v)| (s.name.clone(), f64::from(*v as f32))).collect(),
-            inputs: arguments.iter().filter(|a| a.role != Role::Out).map(values).collect(),
-            dtype: check::output_dtype(def, &tensors),
-        };
+        let tensors = self.tensors(def, &self.bases()?);
+        let inputs = arguments.iter().filter(|a| a.role != Role::Out).map(values).collect();
+        let problem = library.problem(op, &tensors, scalars, inputs)?;
         let mut judge = Judge::default();
         for expected in (binding.reference)(&problem) {
             let argument = arguments.iter().find(|a| a.name == expected.name).expect("bug: a reference of another op");
             let dtype = argument.dtype;
             let got = run.written[expected.name].chunks_exact(dtype.bytes()).map(|raw| dtype.load(raw));
-            judge.compare(expected.name, &expected.values, expected.exact, dtype, got, def.tolerance[&dtype]);
+            judge.compare(expected.name, &expected.values, &expected.rule, dtype, got, def.tolerance[&dtype]);
         }
         Ok(Against {
             max_abs_err: judge.max_abs,

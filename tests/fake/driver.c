@@ -349,6 +349,14 @@ API int cuKernelGetFunction(void **out, void *kernel) {
     return SUCCESS;
 }
 
+API int cuFuncSetAttribute(void *f, int attribute, int value) {
+    CHECK(-1);
+    Function *function = f;
+    int result = function->context != current ? INVALID_HANDLE : attribute != 8 || value > 227 << 10 ? 1 : SUCCESS;
+    say(__func__, result, "entry=%s attribute=%d value=%d", function->kernel->entry, attribute, value);
+    return result;
+}
+
 typedef struct { unsigned grid[3], block[3], shared; void *stream, *attributes; unsigned n; } Launch;
 
 API int cuLaunchKernelEx(const Launch *launch, void *f, void **params, void **extra) {

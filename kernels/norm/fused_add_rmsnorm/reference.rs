@@ -12,5 +12,5 @@ pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
         let scale = 1.0 / (mean_square + eps).sqrt();
         values.extend(row.iter().zip(weight).map(|(v, w)| v * scale * (w + bias)));
     }
-    vec![Expected { name: "x", values, exact: false }, Expected { name: "residual", values: sums, exact: true }]
+    vec![Expected::close("x", values), Expected::exact("residual", sums)]
 }

@@ -11,5 +11,5 @@ pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
         let scale = 1.0 / (mean_square + eps).sqrt();
         values.extend(row.iter().zip(weight).map(|(v, w)| v * scale * (w + bias)));
     }
-    vec![Expected { name: "out", values, exact: false }]
+    vec![Expected::close("out", values)]
 }
