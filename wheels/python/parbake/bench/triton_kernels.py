@@ -71,7 +71,7 @@ def silu_and_mul(x, out):
 
 
 @triton.jit
-def _softmax(x, out, columns, BLOCK: tl.constexpr):
+def _softmax(x, out, columns: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * columns
     largest = -float("inf")
     total = 0.0
