@@ -140,8 +140,8 @@ fn ops_page(registry: &Registry) -> String {
             let fixed: String = peer.fixed.iter().map(|(n, v)| format!(" with `{n} = {v}`")).collect();
             let _ = writeln!(text, "Answers to `{}`{fixed}.", peer.name);
         }
-        for function in op.functions() {
-            let _ = write!(text, "\nPython: `parbake.{}({})`.\n", function.name, python::signature(&function));
+        for (name, arguments) in python::public(op, &registry.tree) {
+            let _ = write!(text, "\nPython: `parbake.{name}({arguments})`.\n");
         }
         text += "\n| argument | kind | type | shape | meaning |\n|---|---|---|---|---|\n";
         for t in &op.tensors {

@@ -1,8 +1,8 @@
 //! Checks what `op.toml` says of the functions of other libraries that an op answers to: they become Python functions
 //! with the same arguments.
 
-use parbake_model::function::{TARGET, is_identifier};
-use parbake_model::op::{Op, Peer, Role};
+use parbake_model::function::{Kind, TARGET, is_identifier};
+use parbake_model::op::{Constant, Op, Peer, Role};
 use std::collections::BTreeSet;
 
 pub(crate) fn check(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
@@ -13,28 +13,61 @@ pub(crate) fn check(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
             wrong(&["peers", &i, "name"], format!("`{}` is listed twice, or is no name", peer.name));
         }
         for (name, value) in &peer.fixed {
-            if op.scalars.iter().all(|s| &s.name != name) {
-                wrong(&["peers", &i], format!("there is no scalar `{name}`"));
-            } else if !value.is_finite() {
-                wrong(&["peers", &i], format!("`{name}` is fixed to {value}"));
+            if let Err(why) = check_fixed(op, name, value) {
+                wrong(&["peers", &i], why);
             }
         }
         if !peer.arguments.is_empty() {
             check_arguments(op, peer, &i, wrong);
-        } else if peer.returns.is_some() {
+        } else if !peer.returns.is_empty() {
             wrong(&["peers", &i, "returns"], "`returns` names one of the `arguments`, and there are none".into());
         }
     }
     if op.peers.iter().all(|p| p.arguments.is_empty() || p.function() != op.name) {
-        let tensors = op.tensors.iter().enumerate().map(|(i, t)| ("tensor", i, &t.name));
-        for (kind, i, name) in tensors.chain(op.scalars.iter().enumerate().map(|(i, s)| ("scalar", i, &s.name))) {
-            if !is_identifier(name) || name == TARGET {
-                wrong(&[kind, &i.to_string(), "name"], format!("`{name}` cannot be an argument in Python"));
-            }
-        }
+        check_own(op, wrong);
     }
     if !is_identifier(&op.name) {
         wrong(&["name"], format!("`{}` cannot be a function in Python", op.name));
+    }
+    for name in op.api.iter().filter(|n| !is_identifier(n)) {
+        wrong(&["api"], format!("`{name}` cannot be a function in Python"));
+    }
+}
+
+/// What a peer fixes is a number of a scalar, the name of a scalar's choice, or an element type of outputs.
+fn check_fixed(op: &Op, name: &str, value: &Constant) -> Result<(), String> {
+    match (op.kind(name), value) {
+        (Some(Kind::Scalar(_)), Constant::Number(n)) if n.is_finite() => Ok(()),
+        (Some(Kind::Choice(s, _)), _) if op.number(s, value).is_some_and(|n| n >= s.min && n <= s.max) => Ok(()),
+        (Some(Kind::Element(axis)), Constant::Name(n)) if axis.values.iter().any(|v| &v.value == n) => Ok(()),
+        (Some(Kind::Scalar(_) | Kind::Choice(..) | Kind::Element(_)), _) => Err(format!("`{name}` is fixed to {value}")),
+        _ => Err(format!("there is no scalar `{name}`")),
+    }
+}
+
+/// The function of the op's own name takes its tensors, its scalars, and what outputs need to be allocated.
+fn check_own(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
+    let tensors = op.tensors.iter().enumerate().map(|(i, t)| ("tensor", i, &t.name));
+    let scalars = op.scalars.iter().enumerate().map(|(i, s)| ("scalar", i, &s.name));
+    let mut names = BTreeSet::new();
+    for (kind, i, name) in tensors.chain(scalars) {
+        names.insert(name);
+        if !is_identifier(name) || name == TARGET {
+            wrong(&[kind, &i.to_string(), "name"], format!("`{name}` cannot be an argument in Python"));
+        }
+    }
+    let outputs: Vec<_> = op.tensors.iter().filter(|t| t.role == Role::Out).collect();
+    for dim in op.open_extents(&outputs) {
+        let place = op.dims.iter().position(|d| d.name == dim.name).unwrap_or_default().to_string();
+        if !names.insert(&dim.name) || !is_identifier(&dim.name) || dim.name == TARGET {
+            wrong(&["dim", &place, "name"], format!("`{}` cannot be an argument in Python", dim.name));
+        }
+    }
+    for axis in op.open_elements(&outputs) {
+        let place = op.axes.iter().position(|a| a.name == axis.name).unwrap_or_default().to_string();
+        if !names.insert(&axis.name) || !is_identifier(&axis.name) || axis.name == TARGET {
+            wrong(&["axis", &place, "name"], format!("`{}` cannot be an argument in Python", axis.name));
+        }
     }
 }
 
@@ -43,7 +76,6 @@ fn check_arguments(op: &Op, peer: &Peer, i: &str, wrong: &mut dyn FnMut(&[&str],
         wrong(&["peers", i, "name"], format!("`{}` cannot be a function in Python", peer.function()));
     }
     let (mut names, mut meant) = (BTreeSet::new(), BTreeSet::new());
-    let mut optional = None;
     for (j, argument) in peer.arguments.iter().enumerate() {
         let j = j.to_string();
         let at = ["peers", i, "arguments", &j];
@@ -57,29 +89,24 @@ fn check_arguments(op: &Op, peer: &Peer, i: &str, wrong: &mut dyn FnMut(&[&str],
             if argument.is.is_some() || why.trim().is_empty() {
                 wrong(&at, format!("`{name}` is ignored: then it is nothing of the op, and `ignored` says why"));
             }
-            optional = Some(name);
             continue;
         }
         let declared = argument.is.as_ref().unwrap_or(name);
-        let tensor = op.tensors.iter().find(|t| &t.name == declared);
-        let scalar = op.scalars.iter().find(|s| &s.name == declared);
-        if tensor.is_none() && scalar.is_none() {
+        if op.kind(declared).is_none() {
             wrong(&at, format!("there is no tensor or scalar `{declared}`"));
         } else if !meant.insert(declared) {
             wrong(&at, format!("`{declared}` is given twice"));
         } else if peer.fixed.contains_key(declared) {
             wrong(&at, format!("`{declared}` is fixed for this peer"));
         }
-        let returned = tensor.is_some_and(|t| t.role == Role::Out) && peer.returns.as_ref() == Some(name);
-        if returned || scalar.is_some_and(|s| s.default.is_some()) {
-            optional = Some(name);
-        } else if let Some(before) = optional {
-            wrong(&at, format!("`{name}` has no default, and follows `{before}`, which has one"));
-        }
     }
     let at = ["peers", i, "arguments"];
-    for tensor in op.tensors.iter().filter(|t| !meant.contains(&t.name)) {
-        wrong(&at, format!("no argument is the tensor `{}`", tensor.name));
+    let can_allocate = op.given().next().is_some();
+    for tensor in op.tensors.iter().filter(|t| !meant.contains(&t.name) && !t.optional) {
+        // An output that is no argument is always allocated.
+        if tensor.role != Role::Out || !can_allocate {
+            wrong(&at, format!("no argument is the tensor `{}`", tensor.name));
+        }
     }
     for scalar in op.scalars.iter().filter(|s| !meant.contains(&s.name) && !peer.fixed.contains_key(&s.name)) {
         if scalar.default.is_none() {
@@ -87,16 +114,32 @@ fn check_arguments(op: &Op, peer: &Peer, i: &str, wrong: &mut dyn FnMut(&[&str],
             wrong(&at, format!("the scalar `{name}` is neither an argument nor fixed, and has no default"));
         }
     }
-    let Some(returns) = &peer.returns else { return };
-    let argument = peer.arguments.iter().find(|a| &a.name == returns);
-    let declared = argument.map(|a| a.is.as_ref().unwrap_or(&a.name));
-    match op.tensors.iter().find(|t| Some(&t.name) == declared && t.role == Role::Out) {
-        None => wrong(&["peers", i, "returns"], format!("no argument `{returns}` is an output")),
-        Some(output) if op.like(output).is_none() => {
-            let message = format!("`{returns}` cannot be allocated: no input has its shape and element type");
+    for returns in &peer.returns {
+        let argument = peer.arguments.iter().find(|a| &a.name == returns && a.ignored.is_none());
+        let declared = argument.map(|a| a.is.as_ref().unwrap_or(&a.name));
+        if !op.tensors.iter().any(|t| Some(&t.name) == declared && t.role == Role::Out) {
+            wrong(&["peers", i, "returns"], format!("no argument `{returns}` is an output"));
+        } else if !can_allocate {
+            let message = format!("`{returns}` cannot be allocated: there is no input that every call has");
             wrong(&["peers", i, "returns"], message);
         }
-        Some(_) => {}
+    }
+    let Some(function) = op.functions().into_iter().find(|f| f.peer.is_some_and(|p| p.name == peer.name)) else { return };
+    for dim in op.open_extents(&function.outputs).iter().filter(|d| !meant.contains(&d.name)) {
+        wrong(&at, format!("no argument is `{}`, an extent of outputs that no input says", dim.name));
+    }
+    let mut optional = None;
+    for parameter in &function.parameters {
+        let j = peer.arguments.iter().position(|a| a.name == parameter.name).unwrap_or_default().to_string();
+        if function.is_optional(parameter) {
+            optional = Some(&parameter.name);
+        } else if let Some(before) = optional {
+            let name = &parameter.name;
+            wrong(
+                &["peers", i, "arguments", &j],
+                format!("`{name}` has no default, and follows `{before}`, which has one"),
+            );
+        }
     }
 }
 

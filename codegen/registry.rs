@@ -122,7 +122,7 @@ pub fn definitions(folder: &Path, tree: &KernelTree) -> Result<Vec<Op>, Registry
         let (first, second) = (w[0].family.clone(), w[1].family.clone());
         return Err(RegistryError::Twice { name: w[0].name.clone(), first, second });
     }
-    python::check(&ops)?;
+    python::check(&ops, tree)?;
     Ok(ops)
 }
 

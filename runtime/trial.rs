@@ -98,7 +98,36 @@ impl Trial {
     pub fn example(op: &Op, axes: BTreeMap<String, String>) -> Self {
         let dims = op.trace.examples.first().cloned().unwrap_or_default();
         let (scalars, with) = (BTreeMap::new(), BTreeSet::new());
-        Self { axes, dims, scalars, with, seed: 1, pad: 0, offset: 0, timed: 0 }
+        let mut trial = Self { axes, dims, scalars, with, seed: 1, pad: 0, offset: 0, timed: 0 };
+        // A value of an axis that is an extent or a scalar says what that is.
+        for axis in &op.axes {
+            let Some(value) = trial.axes.get(&axis.name) else { continue };
+            if let Some(dim) = &axis.dim
+                && let Ok(extent) = value.parse()
+            {
+                trial.dims.insert(dim.clone(), extent);
+            }
+            if let Some(scalar) = &axis.scalar
+                && let Some(i) = axis.values.iter().position(|v| v.value == *value)
+            {
+                trial.scalars.insert(scalar.clone(), i as f64);
+            }
+        }
+        trial.derive(op);
+        trial
+    }
+
+    /// Sets the axes that follow from extents and scalars.
+    pub fn derive(&mut self, op: &Op) {
+        for axis in &op.axes {
+            let extent = axis.dim.as_ref().and_then(|dim| self.dims.get(dim)).map(i64::to_string);
+            let scalar = axis.scalar.as_ref().and_then(|name| op.scalars.iter().find(|s| &s.name == name));
+            let number = scalar.map(|s| self.scalars.get(&s.name).copied().or(s.default).unwrap_or(s.min));
+            let counted = number.and_then(|n| axis.values.get(n as usize)).map(|v| v.value.clone());
+            if let Some(value) = extent.or(counted) {
+                self.axes.insert(axis.name.clone(), value);
+            }
+        }
     }
 
     fn dtype(&self, tensor: &parbake_model::op::Tensor) -> DType {

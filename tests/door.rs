@@ -35,7 +35,7 @@ fn call(library: &Library, tensors: &[Lent; 3], target: Target) -> Error {
         byte_offset: 0,
     });
     let op = library.op("rmsnorm").unwrap();
-    let all = [&described[0], &described[1], &described[2]];
+    let all = described.each_ref().map(Some);
     // SAFETY: the descriptors are complete; what passes the check lies within `data`, and nothing is launched.
     unsafe { door::call(library, op, &all, &[1e-6, 0.0], target, |_| Stream::DEFAULT).unwrap_err() }
 }

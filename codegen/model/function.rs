@@ -1,6 +1,7 @@
 //! The Python functions of an op: one for each peer that says how it is called, and one of the op's own name.
 
-use crate::op::{Op, Peer, Role, Scalar, Tensor};
+use crate::op::{Axis, Constant, Dim, Op, Peer, Role, Scalar, Tensor};
+use std::collections::BTreeSet;
 
 /// Words that Python keeps for itself.
 const KEYWORDS: [&str; 35] = [
@@ -42,8 +43,9 @@ pub struct Function<'a> {
     pub peer: Option<&'a Peer>,
     /// Its arguments, in order; those with a default come last.
     pub parameters: Vec<Parameter<'a>>,
-    /// The output that it returns, and allocates if it is not given one.
-    pub returns: Option<&'a Tensor>,
+    /// The outputs that it allocates if it is not given them, and returns, in the op's order. Those that are no
+    /// arguments are always allocated.
+    pub outputs: Vec<&'a Tensor>,
 }
 
 /// An argument.
@@ -62,8 +64,29 @@ pub enum Kind<'a> {
     Tensor(&'a Tensor),
     /// A scalar of the op.
     Scalar(&'a Scalar),
+    /// A scalar that chooses a value of an axis: it is given by the value's name, or by its number.
+    Choice(&'a Scalar, &'a Axis),
+    /// An extent of outputs that no input has.
+    Extent(&'a Dim),
+    /// An element type of outputs that no input has.
+    Element(&'a Axis),
     /// Accepted for the sake of the peer's callers; why it has no effect.
     Ignored(&'a str),
+}
+
+impl Kind<'_> {
+    /// The op's own name of it.
+    #[must_use]
+    pub fn declared(&self) -> Option<&str> {
+        match self {
+            Self::Tensor(Tensor { name, .. })
+            | Self::Scalar(Scalar { name, .. })
+            | Self::Choice(Scalar { name, .. }, _)
+            | Self::Extent(Dim { name, .. })
+            | Self::Element(Axis { name, .. }) => Some(name),
+            Self::Ignored(_) => None,
+        }
+    }
 }
 
 impl Function<'_> {
@@ -71,20 +94,27 @@ impl Function<'_> {
     #[must_use]
     pub fn is_optional(&self, parameter: &Parameter<'_>) -> bool {
         match parameter.kind {
-            Kind::Tensor(t) => self.returns.is_some_and(|r| r.name == t.name),
-            Kind::Scalar(s) => s.default.is_some(),
-            Kind::Ignored(_) => true,
+            Kind::Tensor(t) => t.optional || self.allocates(t),
+            Kind::Scalar(s) | Kind::Choice(s, _) => s.default.is_some(),
+            // Given an output, its extents are known.
+            Kind::Extent(d) => !self.hidden().any(|t| t.extents().iter().any(|e| e.symbols().contains(&d.name.as_str()))),
+            Kind::Element(_) | Kind::Ignored(_) => true,
         }
     }
-    /// What the caller names a tensor or scalar of the op; nothing if it is fixed or left at its default.
+    /// Whether it allocates an output that it is not given.
+    #[must_use]
+    pub fn allocates(&self, tensor: &Tensor) -> bool {
+        self.outputs.iter().any(|o| o.name == tensor.name)
+    }
+    /// The outputs that it cannot be given.
+    pub fn hidden(&self) -> impl Iterator<Item = &Tensor> {
+        self.outputs.iter().copied().filter(|o| self.argument(&o.name).is_none())
+    }
+    /// What the caller names a tensor, a scalar, an extent or an element type of the op; nothing if it is fixed or left
+    /// at its default.
     #[must_use]
     pub fn argument(&self, declared: &str) -> Option<&str> {
-        let is = |p: &&Parameter<'_>| match p.kind {
-            Kind::Tensor(t) => t.name == declared,
-            Kind::Scalar(s) => s.name == declared,
-            Kind::Ignored(_) => false,
-        };
-        self.parameters.iter().find(is).map(|p| p.name.as_str())
+        self.parameters.iter().find(|p| p.kind.declared() == Some(declared)).map(|p| p.name.as_str())
     }
 }
 
@@ -101,10 +131,52 @@ impl Op {
     #[must_use]
     pub fn like(&self, output: &Tensor) -> Option<&Tensor> {
         let same = |t: &&Tensor| t.shape == output.shape && t.axis == output.axis && t.dtype == output.dtype;
-        self.tensors.iter().filter(|t| t.role != Role::Out).find(same)
+        self.given().find(same)
     }
 
-    /// All public functions: those of peers in their order, then that of the op's own name if no peer bears it.
+    /// The tensors that every call has and reads.
+    pub fn given(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.iter().filter(|t| t.role != Role::Out && !t.optional)
+    }
+
+    /// The axis whose values a scalar chooses.
+    #[must_use]
+    pub fn choice(&self, scalar: &Scalar) -> Option<&Axis> {
+        self.axes.iter().find(|a| a.scalar.as_ref() == Some(&scalar.name))
+    }
+
+    /// The number of a scalar that a peer fixes.
+    #[must_use]
+    pub fn number(&self, scalar: &Scalar, constant: &Constant) -> Option<f64> {
+        match constant {
+            Constant::Number(n) => Some(*n),
+            Constant::Name(name) => {
+                let values = &self.choice(scalar)?.values;
+                values.iter().position(|v| &v.value == name).map(|place| place as f64)
+            }
+        }
+    }
+
+    /// Extents of these outputs that no input always says.
+    #[must_use]
+    pub fn open_extents(&self, outputs: &[&Tensor]) -> Vec<&Dim> {
+        let bound: BTreeSet<_> = self.given().flat_map(bound).collect();
+        let needed: BTreeSet<_> = outputs.iter().flat_map(|t| symbols(t)).collect();
+        self.dims.iter().filter(|d| needed.contains(&d.name) && !bound.contains(&d.name)).collect()
+    }
+
+    /// Element types of these outputs that no input always has.
+    #[must_use]
+    pub fn open_elements(&self, outputs: &[&Tensor]) -> Vec<&Axis> {
+        let open = |a: &&Axis| {
+            let is = |t: &Tensor| t.axis.as_ref() == Some(&a.name);
+            outputs.iter().any(|t| is(t)) && !self.given().any(is)
+        };
+        self.axes.iter().filter(open).collect()
+    }
+
+    /// All public functions: those of peers in their order, then that of the op's own name if no peer bears it. Where
+    /// `api.py` has a function of that name, it calls ours, which begins with `_`.
     #[must_use]
     pub fn functions(&self) -> Vec<Function<'_>> {
         let mut functions: Vec<_> =
@@ -117,40 +189,69 @@ impl Op {
 
     fn as_peer<'a>(&'a self, peer: &'a Peer) -> Function<'a> {
         let parameter = |a: &'a crate::op::Argument| {
-            let declared = a.is.as_ref().unwrap_or(&a.name);
-            let tensor = || self.tensors.iter().find(|t| &t.name == declared).map(Kind::Tensor);
-            let scalar = || self.scalars.iter().find(|s| &s.name == declared).map(Kind::Scalar);
-            let kind = a.ignored.as_ref().map(|why| Kind::Ignored(why)).or_else(tensor).or_else(scalar)?;
+            let kind = match &a.ignored {
+                Some(why) => Kind::Ignored(why),
+                None => self.kind(a.is.as_ref().unwrap_or(&a.name))?,
+            };
             Some(Parameter { name: a.name.clone(), kind })
         };
-        let mut function = Function {
-            name: peer.function().to_owned(),
-            peer: Some(peer),
-            parameters: peer.arguments.iter().filter_map(parameter).collect(),
-            returns: None,
+        let parameters: Vec<_> = peer.arguments.iter().filter_map(parameter).collect();
+        let outputs = self.tensors.iter().filter(|t| t.role == Role::Out);
+        // What is left out and optional does not exist.
+        let returned = |t: &&Tensor| match parameters.iter().find(|p| p.kind.declared() == Some(&t.name)) {
+            Some(p) => peer.returns.contains(&p.name),
+            None => !t.optional,
         };
-        let returned = function.parameters.iter().find(|p| Some(&p.name) == peer.returns.as_ref());
-        function.returns = returned.and_then(|p| if let Kind::Tensor(t) = p.kind { Some(t) } else { None });
-        function
+        let outputs = outputs.filter(returned).collect();
+        Function { name: peer.function().to_owned(), peer: Some(peer), parameters, outputs }
     }
 
-    /// Inputs, scalars and one output that may be left out; or, if it has several outputs or one that no input looks
-    /// like, all tensors as declared and then the scalars.
-    fn own(&self) -> Function<'_> {
+    /// What a name of the op is as an argument.
+    #[must_use]
+    pub fn kind(&self, declared: &str) -> Option<Kind<'_>> {
+        let tensor = || self.tensors.iter().find(|t| t.name == declared).map(Kind::Tensor);
+        let scalar = || {
+            let scalar = self.scalars.iter().find(|s| s.name == declared)?;
+            Some(self.choice(scalar).map_or(Kind::Scalar(scalar), |axis| Kind::Choice(scalar, axis)))
+        };
         let outputs: Vec<_> = self.tensors.iter().filter(|t| t.role == Role::Out).collect();
-        let returns = match outputs[..] {
-            [output] => self.like(output).map(|_| output),
-            _ => None,
-        };
-        let given = self.tensors.iter().filter(|t| returns.is_none_or(|r| r.name != t.name)).map(Kind::Tensor);
-        let (optional, required): (Vec<_>, Vec<_>) = self.scalars.iter().partition(|s| s.default.is_some());
-        let scalars = required.into_iter().chain(optional).map(Kind::Scalar);
-        let named = |kind| match kind {
-            Kind::Tensor(t) => Parameter { name: t.name.clone(), kind },
-            Kind::Scalar(s) => Parameter { name: s.name.clone(), kind },
-            Kind::Ignored(_) => unreachable!("bug: an op ignores none of its arguments"),
-        };
-        let parameters = given.chain(scalars).chain(returns.map(Kind::Tensor)).map(named).collect();
-        Function { name: self.name.clone(), peer: None, parameters, returns }
+        let extent = || self.open_extents(&outputs).into_iter().find(|d| d.name == declared).map(Kind::Extent);
+        let element = || self.open_elements(&outputs).into_iter().find(|a| a.name == declared).map(Kind::Element);
+        tensor().or_else(scalar).or_else(extent).or_else(element)
     }
+
+    /// Inputs, scalars, and what may be left out: inputs that may be absent, scalars with a default, outputs, their
+    /// extents and their element types. Without an input that every call has there is nothing to allocate outputs after.
+    fn own(&self) -> Function<'_> {
+        let outputs: Vec<_> = if self.given().next().is_some() {
+            self.tensors.iter().filter(|t| t.role == Role::Out).collect()
+        } else {
+            Vec::new()
+        };
+        let allocated = |t: &Tensor| outputs.iter().any(|o| o.name == t.name);
+        let given = self.tensors.iter().filter(|t| !allocated(t) && !t.optional).map(|t| &t.name);
+        let absent = self.tensors.iter().filter(|t| !allocated(t) && t.optional).map(|t| &t.name);
+        let (optional, required): (Vec<_>, Vec<_>) = self.scalars.iter().partition(|s| s.default.is_some());
+        let names = given
+            .chain(required.into_iter().map(|s| &s.name))
+            .chain(absent)
+            .chain(optional.into_iter().map(|s| &s.name))
+            .chain(outputs.iter().map(|t| &t.name))
+            .chain(self.open_extents(&outputs).into_iter().map(|d| &d.name))
+            .chain(self.open_elements(&outputs).into_iter().map(|a| &a.name));
+        let named = |name: &String| Some(Parameter { name: name.clone(), kind: self.kind(name)? });
+        let parameters = names.filter_map(named).collect();
+        let private = if self.api.contains(&self.name) { "_" } else { "" };
+        Function { name: format!("{private}{}", self.name), peer: None, parameters, outputs }
+    }
+}
+
+/// The symbols of a tensor's shape.
+fn symbols(tensor: &Tensor) -> Vec<String> {
+    tensor.extents().iter().flat_map(|e| e.symbols()).map(str::to_owned).collect()
+}
+
+/// The symbols that follow from a tensor's shape.
+fn bound(tensor: &Tensor) -> Vec<String> {
+    tensor.extents().iter().filter_map(|e| e.binds()).map(|b| b.symbol.to_owned()).collect()
 }

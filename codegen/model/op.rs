@@ -72,15 +72,49 @@ pub struct Op {
 pub struct Peer {
     /// Qualified name.
     pub name: String,
-    /// Scalars that are fixed for this peer: `weight_bias = 1.0`.
+    /// Scalars and element types that are fixed for this peer: `weight_bias = 1.0`, `activation = "silu"`.
     #[serde(default)]
-    pub fixed: BTreeMap<String, f64>,
+    pub fixed: BTreeMap<String, Constant>,
     /// Its arguments, in its order: they become those of the Python function of the same name. Empty: there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<Argument>,
-    /// The argument that it returns, an output that is allocated if it is not given. Absent: it returns nothing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returns: Option<String>,
+    /// The arguments that it returns, outputs that are allocated if they are not given: one name, or several. Outputs
+    /// that are no arguments are always allocated and returned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_more")]
+    pub returns: Vec<String>,
+}
+
+/// What an argument is fixed to.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Constant {
+    /// A scalar's value.
+    Number(f64),
+    /// The name of an axis's value.
+    Name(String),
+}
+
+impl fmt::Display for Constant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(n) => n.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
+}
+
+/// A name, or a list of names.
+fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Names {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Names::deserialize(from)? {
+        Names::One(name) => vec![name],
+        Names::More(names) => names,
+    })
 }
 
 /// An argument of a peer.

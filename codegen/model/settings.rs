@@ -90,6 +90,12 @@ pub const SETTINGS: &[Setting] = &[
         "The most dumps that are kept, whoever wrote them; a call beyond them is not dumped",
     ),
     setting("PARBAKE_GEN", "path", "<workspace>/gen", "Where generated sources are left for a person to read"),
+    setting(
+        "PARBAKE_HOST_SCHEDULE",
+        "number",
+        "0",
+        "The order in which the host target runs threads: 0 as they are numbered, 1 backwards, more by chance of that seed. For finding races in kernels",
+    ),
     setting("PARBAKE_JIT", "boolean", "on", "`off` makes an uncovered kernel an error that names the gap"),
     setting(
         "PARBAKE_JOBS",
@@ -268,6 +274,8 @@ pub struct Config {
     pub dump_count: u64,
     /// Where generated sources go, if not below the workspace.
     pub generated: Option<PathBuf>,
+    /// The order in which the host target runs threads.
+    pub host_schedule: u64,
     /// Whether an uncovered kernel may be compiled.
     pub jit: bool,
     /// How many compilers run at once.
@@ -420,6 +428,7 @@ impl Config {
             dump_bytes: 10 << 30,
             dump_count: 1000,
             generated: None,
+            host_schedule: 0,
             jit: true,
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             keep: false,
@@ -505,6 +514,7 @@ impl Config {
                 self.dump_count = count.ok_or_else(|| bad("a number from 1 to 1000000"))?;
             }
             "PARBAKE_GEN" => self.generated = Some(path(text)?),
+            "PARBAKE_HOST_SCHEDULE" => self.host_schedule = text.parse().map_err(|_| bad("a number"))?,
             "PARBAKE_JIT" => self.jit = flag()?,
             "PARBAKE_JOBS" => {
                 self.jobs = text
@@ -582,6 +592,7 @@ impl Config {
         let value = match setting.name {
             "PARBAKE_DUMPS" => self.workspace.join("dumps").display().to_string(),
             "PARBAKE_GEN" => self.workspace.join("gen").display().to_string(),
+            "PARBAKE_HOST_SCHEDULE" => self.host_schedule.to_string(),
             "PARBAKE_JOBS" => self.jobs.to_string(),
             "PARBAKE_LOCK_TIMEOUT" => self.lock_timeout.as_secs().to_string(),
             "PARBAKE_SIGNATURE" => self.signature.word().to_owned(),

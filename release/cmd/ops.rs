@@ -175,7 +175,7 @@ fn also(whole: &Whole<'_>) -> Table {
     table.row(["options".to_owned(), words(options)]);
     table.row(["tolerance".to_owned(), text::list(op.tolerance.iter().map(|(d, t)| format!("{d} {t}")))]);
     for peer in &op.peers {
-        let fixed = text::list(peer.fixed.iter().map(|(name, value)| format!("{name}={}", number(*value))));
+        let fixed = text::list(peer.fixed.iter().map(|(name, value)| format!("{name}={value}")));
         let with = if fixed.is_empty() { String::new() } else { format!(" with {fixed}") };
         table.row(["answers to".to_owned(), format!("{}{with}", peer.name)]);
     }

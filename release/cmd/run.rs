@@ -7,6 +7,7 @@ use parbake::trial::{Outcome, Trial};
 use parbake::{Error, Goal, Library, Place};
 use parbake_codegen::toolchain::memory;
 use parbake_model::dtype::DType;
+use parbake_model::extent::Extent;
 use parbake_model::identity::Profile;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// Scalars, as in `eps=1e-5`
     #[arg(long, value_name = "NAME=X")]
     scalar: Vec<String>,
+    /// Optional tensors that are given
+    #[arg(long, value_name = "NAME")]
+    with: Vec<String>,
     /// `auto` is the first GPU if there is one, else `host`; an architecture asks whether it is covered, then runs there
     #[arg(long, default_value = "auto")]
     target: String,
@@ -57,9 +61,22 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let op = library.op(&args.op)?;
     let def = library.definition(op);
     let mut trial = Trial::example(def, select::pairs(&args.values)?.into_iter().collect());
-    complete_axes(&library, &args.op, &trial.axes)?;
     overlay(def, "shape symbol", &mut trial.dims, &args.shape, |n| def.dims.iter().any(|d| d.name == n))?;
     overlay(def, "scalar", &mut trial.scalars, &args.scalar, |n| def.scalars.iter().any(|s| s.name == n))?;
+    for name in &args.with {
+        if !def.tensors.iter().any(|t| t.optional && t.name == *name) {
+            return Err(Error::UnknownValue {
+                op: def.name.clone(),
+                what: format!("there is no optional tensor `{name}`"),
+                expected: optional(def),
+                got: name.clone(),
+            }
+            .into());
+        }
+        trial.with.insert(name.clone());
+    }
+    trial.derive(def);
+    complete_axes(&library, &args.op, &trial.axes)?;
     for (name, given) in [("--pad", i128::from(args.pad)), ("--offset", args.offset as i128)] {
         if !(0..=MOST_SPACE).contains(&given) {
             return Err(Report::new("PB-3140", Class::Usage, format!("{name} is out of range"))
@@ -79,15 +96,26 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
 /// Elements that may lie between rows, or before the first.
 const MOST_SPACE: i128 = 1 << 20;
 
+/// The optional tensors, for a person.
+fn optional(def: &Op) -> String {
+    let names: Vec<_> = def.tensors.iter().filter(|t| t.optional).map(|t| t.name.as_str()).collect();
+    if names.is_empty() { "none: every tensor is given".to_owned() } else { names.join(" or ") }
+}
+
 /// Refuses shapes whose tensors and reference this machine cannot hold. Sizes that are not legal are judged later.
 fn fits(def: &Op, trial: &Trial, available: Option<u128>) -> Result<(), Report> {
-    let extent = |name: &String| trial.dims.get(name).map_or(0, |&n| u128::try_from(n).unwrap_or(0));
-    let bytes = def.tensors.iter().fold(0u128, |sum, tensor| {
+    let extent = |extent: &Extent| {
+        let value = extent.value(&mut |name| trial.dims.get(name).copied());
+        u128::try_from(value.unwrap_or(0)).unwrap_or(0)
+    };
+    let given = def.tensors.iter().filter(|t| !t.optional || trial.with.contains(&t.name));
+    let bytes = given.fold(0u128, |sum, tensor| {
         let dtype = tensor.axis.as_ref().and_then(|axis| trial.axes.get(axis)).and_then(|v| DType::named(v));
         let width = dtype.or(tensor.dtype).map_or(8, DType::bytes) as u128;
-        let count = tensor.shape.iter().fold(1u128, |n, dim| n.saturating_mul(extent(dim)));
+        let extents = tensor.extents();
+        let count = extents.iter().fold(1u128, |n, dim| n.saturating_mul(extent(dim)));
         // Padding follows whatever comes before the dense dimensions.
-        let rows = tensor.shape.iter().take(tensor.shape.len().saturating_sub(tensor.dense));
+        let rows = extents.iter().take(tensor.shape.len().saturating_sub(tensor.dense));
         let rows = rows.fold(1u128, |n, dim| n.saturating_mul(extent(dim)));
         let padding = if tensor.shape.len() > tensor.dense { rows.saturating_mul(trial.pad as u128) } else { 0 };
         let elements = count.saturating_add(padding).saturating_add(trial.offset as u128);

@@ -4,15 +4,12 @@ import ctypes
 import json
 from operator import index
 
-from parbake import _load
+from parbake import _arrays, _load
 from parbake._error import Error, NotCoveredError
 from parbake._ops import FUNCTIONS
 
 # Of the C ABI's kinds; what is not among them is an error of its own.
 _EXCEPTIONS = {1: TypeError, 2: ValueError, 3: NotImplementedError, 4: NotCoveredError}
-
-# How frameworks name element types.
-_DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "half": "f16"}
 
 
 class Answer:
@@ -139,11 +136,10 @@ def _op(op):
 
 
 def _value(name, value):
-    text = value if isinstance(value, (str, int)) else getattr(value, "__name__", None) or str(value)
-    text = str(text).rpartition(".")[2]
+    text = str(value) if isinstance(value, int) else _arrays.name(value)
     if not text or any(c.isspace() or c == "=" for c in text):
         raise ValueError(f"{name}: expected a value of the axis, got {value!r}")
-    return _DTYPES.get(text, text)
+    return text
 
 
 def _ask(function, op, target, axes):

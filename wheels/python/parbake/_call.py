@@ -2,10 +2,16 @@
 
 import sys
 from threading import RLock
-from types import SimpleNamespace
 
-from parbake import _load
+from parbake import _arrays, _load
+from parbake._arrays import isinstance_of
 from parbake._error import code
+from parbake._handed import handed, refuse_tensors
+from parbake._numbers import chosen, product, with_numbers
+from parbake._refuse import forward_mode, refuse, refuse_allocation, refuse_gradients
+
+# Generated modules take these from here.
+__all__ = ["Function", "Unbound", "call", "chosen", "filled", "product", "traced", "unclear"]
 
 
 class Unbound:
@@ -15,18 +21,22 @@ class Unbound:
 class Function:
     """A public function, and how the op behind it is called. Generated modules hold one for each."""
 
-    def __init__(self, public, traced, op, parameters, tensors, scalars, returns, like):
+    def __init__(self, public, traced, op, parameters, tensors, scalars, outputs, hidden):
         self.public = public
         self.traced = traced
-        self.name = public.__name__
+        # One that is called by a function written by hand begins with `_`.
+        self.name = public.__name__.lstrip("_")
         self.op = op
+        # Name, role, and what there is to know of that role. The last `hidden` ones are outputs that are no arguments.
         self.parameters = parameters
+        self.hidden = hidden
         self.tensors = tensors
         self.scalars = scalars
-        self.returns = returns
-        self.like = like
-        self.inputs = tuple(i for i, p in enumerate(parameters) if p[1] in ("in", "inout"))
-        self.inout = tuple(i for i, p in enumerate(parameters) if p[1] == "inout")
+        self.outputs = outputs
+        roles = [parameter[1] for parameter in parameters]
+        self.inputs = tuple(i for i, role in enumerate(roles) if role in ("in", "inout", "in?", "inout?"))
+        self.inout = tuple(i for i, role in enumerate(roles) if role in ("inout", "inout?"))
+        self.open = tuple(i for i, role in enumerate(roles) if role in ("extent", "element"))
         # torch.compile follows the other function instead: it cannot see into TVM FFI. The attribute is its own way of
         # saying so, and needs no PyTorch to be imported. Without it the compiled graph is cut here, nothing else.
         public._torchdynamo_inline = traced
@@ -41,7 +51,8 @@ _BINDING = RLock()
 
 def call(function, target, *arguments):
     """Calls `function` with its arguments in order, those without effect left out."""
-    tensors = [arguments[i] for i in function.tensors]
+    arguments = [*arguments, *[None] * function.hidden]
+    tensors = [arguments[i] for i in function.tensors if i is not None]
     if isinstance_of("jax", "Array", tensors):
         from parbake import _jax
 
@@ -49,37 +60,75 @@ def call(function, target, *arguments):
     if isinstance_of("torch", "Tensor", tensors):
         torch = sys.modules["torch"]
         if _followed(torch, tensors):
-            return _as_operator(function, target, _with_numbers(function, arguments))
-        _refuse_gradients(torch, function, arguments)
+            return _as_operator(function, target, with_numbers(function, arguments))
+        refuse_gradients(torch, function, arguments)
     return launch(function, target, arguments)
 
 
 def launch(function, target, arguments):
     """Calls `function` on memory: what PyTorch makes of a call beside that has been seen to."""
-    arguments = _with_numbers(function, arguments)
-    native = _bound(function, isinstance_of("torch", "Tensor", [arguments[i] for i in function.tensors]))
-    result = None if function.returns is None else arguments[function.returns]
-    if function.returns is not None and result is None:
-        result = arguments[function.returns] = _empty_like(function, arguments[function.like])
+    arguments = with_numbers(function, arguments)
+    tensors = [arguments[i] for i in function.tensors if i is not None]
+    native = _bound(function, isinstance_of("torch", "Tensor", tensors))
+    for i in range(len(function.outputs)):
+        _output(function, i, arguments)
     values = _native(function, target, arguments)
     try:
         native(*values)
     except Exception as error:
         if code(error) is None:
-            _refuse_tensors(function, arguments)
+            refuse_tensors(function, arguments)
         raise
-    return result
+    results = tuple(arguments[place] for place, _ in function.outputs)
+    return results if len(results) > 1 else results[0] if results else None
+
+
+def _output(function, i, arguments):
+    """Allocates an output that is not given. One that may be absent is, unless it is asked for with True."""
+    place, made = function.outputs[i]
+    given, optional = arguments[place], function.parameters[place][1] == "out?"
+    if optional and given is False:
+        arguments[place] = None
+    elif given is True if optional else given is None:
+        arguments[place] = filled(function, i, *arguments)
+    elif given is not None and any(arguments[o] is not None for o in function.open):
+        _agrees(function, place, given, made, arguments)
+
+
+def _agrees(function, place, given, made, arguments):
+    """Refuses an output that has not the extents and the element type that were asked for."""
+    try:
+        shape, dtype = made(*arguments)
+        # Leading dimensions may be one or many.
+        several = len(shape) != len(given.shape)
+        shapes = [[product(s)] if several else list(s) for s in (shape, given.shape)]
+        expected, got = f"{_arrays.name(dtype)} {shapes[0]}", f"{_arrays.dtype(given)} {shapes[1]}"
+    except Exception:
+        # The library says what is wrong.
+        return
+    if expected != got:
+        refuse(ValueError, function, place, expected, got)
+
+
+def filled(function, i, *arguments):
+    """A new tensor for an output."""
+    place, made = function.outputs[i]
+    if len(arguments) < len(function.parameters):
+        arguments = [*arguments, *[None] * function.hidden]
+    like = None
+    for input in function.inputs:
+        if like is None:
+            like = arguments[input]
+    try:
+        shape, dtype = made(*arguments)
+        return _arrays.empty(like, shape, dtype)
+    except (AttributeError, IndexError, TypeError, ZeroDivisionError, ValueError) as error:
+        refuse_allocation(function, place, arguments, error)
 
 
 def unclear(error, *scalars):
     """Whether `call` has a better word for why a fast path failed. Nothing was launched then."""
     return code(error) is None or any(type(value) is int and value.bit_length() > 63 for value in scalars)
-
-
-def isinstance_of(framework, name, tensors):
-    """Whether one of them is of a framework. One that nobody imported made none of them."""
-    kind = getattr(sys.modules.get(framework), name, None)
-    return kind is not None and any(isinstance(t, kind) for t in tensors)
 
 
 def traced_call(function, target, *arguments):
@@ -92,8 +141,8 @@ call._torchdynamo_inline = traced_call
 
 def _as_operator(function, target, arguments):
     named = {}
-    for parameter, value in zip(function.parameters, arguments):
-        named[parameter[0]] = value
+    for place in range(len(function.parameters) - function.hidden):
+        named[function.parameters[place][0]] = arguments[place]
     return function.traced(**named, target=target)
 
 
@@ -108,78 +157,13 @@ def _followed(torch, tensors):
     return any(isinstance(t, torch.Tensor) and type(t).__torch_dispatch__ is not plain for t in tensors)
 
 
-def _with_numbers(function, arguments):
-    """The arguments with each number as a float: None is its default, and Python's integers may have any size."""
-    arguments = list(arguments)
-    for i, (_, role, default) in enumerate(function.parameters):
-        if role == "scalar" and arguments[i] is None:
-            arguments[i] = default
-        elif role == "scalar" and type(arguments[i]) is int:
-            arguments[i] = as_float(arguments[i])
-    return arguments
-
-
-def as_float(value):
-    """A number as a float; one that is too large for that is infinite, which no argument may be."""
-    try:
-        return float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
 def _native(function, target, arguments):
     """What TVM FFI is handed."""
-    values = [_handed(function, i, arguments[i]) for i in function.tensors]
+    values = [None if i is None else handed(function, i, arguments[i]) for i in function.tensors]
     values += [number if place is None else arguments[place] for _, place, number in function.scalars]
     if target is not None:
         values.append(target)
     return values
-
-
-class _Writable:
-    """The memory of a read-only array of NumPy, for what only reads it: DLPack has no word for read-only."""
-
-    def __init__(self, array):
-        self.array = array
-        self.__array_interface__ = dict(array.__array_interface__, data=(array.__array_interface__["data"][0], False))
-
-
-def _handed(function, place, value):
-    if not isinstance_of("numpy", "ndarray", [value]) or value.flags.writeable:
-        return value
-    if function.parameters[place][1] != "in":
-        _refuse(ValueError, function, place, "memory that may be written", "a read-only array of NumPy")
-    if value.dtype.kind != "f":
-        return value
-    return sys.modules["numpy"].asarray(_Writable(value))
-
-
-def _refuse(kind, function, place, expected, got, help=None):
-    name = function.parameters[place][0]
-    raise kind(
-        f"parbake.{function.name}: an argument does not fit; nothing was launched\n"
-        f"  {name}: expected {expected}, got {got}" + (f"\n  help: {help}" if help else "")
-    )
-
-
-def _refuse_tensors(function, arguments):
-    """Names the tensor that TVM FFI could not be handed, if one is to blame."""
-    from tvm_ffi import from_dlpack
-
-    # Inputs first: an output may have been allocated after one of them.
-    for i in sorted(function.tensors):
-        value = arguments[i]
-        if getattr(value, "is_meta", False) is True:
-            _refuse(ValueError, function, i, "a tensor with memory", "one on the device meta")
-        if not hasattr(value, "__dlpack__"):
-            continue
-        try:
-            from_dlpack(_handed(function, i, value))
-        except Exception as error:
-            got = f"{type(value).__name__} of {getattr(value, 'dtype', 'no dtype')}"
-            help = f"DLPack says: {str(error).partition(chr(10))[0]}"
-            expected = "a dense tensor of numbers in native byte order, with memory of its own"
-            _refuse(TypeError, function, i, expected, got, help)
 
 
 def _bound(function, torch):
@@ -198,65 +182,29 @@ def _bound(function, torch):
             place["_grad"] = torch.is_grad_enabled
             place["_modes"] = torch._C._len_torch_dispatch_stack
             place["_tracing"] = torch._C._is_tracing
-            place["_forward"] = _forward_mode(torch)
+            place["_forward"] = forward_mode(torch)
             place["_empty_like"] = torch.empty_like
+            place["_types"] = _types(torch)
             # Last: from here on other threads take the fast path.
             place["_TENSORS"] = frozenset((torch.Tensor, torch.nn.Parameter))
             place["_Tensor"] = torch.Tensor
     return place[name]
 
 
-def _forward_mode(torch):
-    """Has `_current_level`, which is negative outside of forward-mode differentiation."""
-    module = torch.autograd.forward_ad
-    return module if hasattr(module, "_current_level") else SimpleNamespace(_current_level=-1)
-
-
-def _empty_like(function, tensor):
-    """An output like `tensor`, by the means of its own framework."""
-    # Classes of others derive from those of a framework.
-    known = [name for name, kind in (("torch", "Tensor"), ("numpy", "ndarray")) if isinstance_of(name, kind, [tensor])]
-    framework = sys.modules.get(known[0] if known else type(tensor).__module__.partition(".")[0])
-    allocate = getattr(framework, "empty_like", None)
-    if allocate is None:
-        argument, out = function.parameters[function.like][0], function.parameters[function.returns][0]
-        raise TypeError(
-            f"parbake.{function.name}: nothing can be allocated\n"
-            f"  {argument}: expected a tensor of a framework with `empty_like`, got {type(tensor).__name__}\n"
-            f"  help: hand over `{out}` to be written to"
-        )
-    if framework.__name__ == "torch":
-        return allocate(tensor)
-    # Dense, also for a view whose axes were swapped.
-    return allocate(tensor, order="C")
-
-
-def _refuse_gradients(torch, function, arguments):
-    """Kernels are for inference: where gradients are recorded, a result without them would be wrong in silence."""
-    if torch.is_grad_enabled():
-        for i in function.tensors:
-            if getattr(arguments[i], "requires_grad", False):
-                _refuse_gradient(function, i, "a tensor that needs no gradient", "requires_grad=True")
-    forward = _forward_mode(torch)
-    if forward._current_level >= 0:
-        for i in function.tensors:
-            if isinstance(arguments[i], torch.Tensor) and forward.unpack_dual(arguments[i]).tangent is not None:
-                _refuse_gradient(function, i, "a tensor without a tangent", "a dual tensor of forward-mode differentiation")
-
-
-def _refuse_gradient(function, place, expected, got):
-    raise ValueError(
-        f"parbake.{function.name}: there are no gradients of this function; nothing was launched\n"
-        f"  {function.parameters[place][0]}: expected {expected}, got {got}\n"
-        "  help: call it under torch.inference_mode() or torch.no_grad(), or hand over tensor.detach()"
-    )
+def _types(torch):
+    """Element types of PyTorch, by whatever they are called."""
+    found = {}
+    for theirs, ours in _arrays.NAMES.items():
+        dtype = getattr(torch, theirs)
+        found.update({theirs: dtype, ours: dtype, dtype: dtype})
+    return found
 
 
 def traced(function, *arguments):
     """The operators of PyTorch, for a compiler to follow."""
     import torch
 
-    _refuse_gradients(torch, function, arguments)
+    refuse_gradients(torch, function, arguments)
     define_operators()
     return torch.ops.parbake
 

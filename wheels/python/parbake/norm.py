@@ -2,14 +2,15 @@
 """Kernels of the family `norm`."""
 
 from parbake._call import Function as _Function, Unbound as _Unbound
-from parbake._call import call as _call, traced as _traced, unclear as _unclear
+from parbake._call import call as _call, chosen as _chosen, filled as _filled, product as _product
+from parbake._call import traced as _traced, unclear as _unclear
 
 # Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many
-# modes are on, whether a tracer runs, and the level of forward-mode differentiation; and the functions of
-# TVM FFI.
+# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;
+# and the functions of TVM FFI.
 _Tensor = _Unbound
 _TENSORS = ()
-_grad = _modes = _tracing = _forward = _empty_like = None
+_grad = _modes = _tracing = _forward = _empty_like = _types = None
 _native_fused_add_rmsnorm = None
 _native_rmsnorm = None
 
@@ -78,12 +79,12 @@ _ROW_FUSED_ADD_RMSNORM = _Function(
     public=fused_add_rmsnorm,
     traced=_traced_fused_add_rmsnorm,
     op="fused_add_rmsnorm",
-    # Argument: role, and of a scalar the default.
+    # Argument: role, and its shape, its default or its values.
     parameters=(
-        ("input", "inout", None),
-        ("residual", "inout", None),
-        ("weight", "in", None),
-        ("eps", "scalar", 1e-6),
+        ("input", "inout", "[..., hidden]"),
+        ("residual", "inout", "[..., hidden]"),
+        ("weight", "in", "[hidden]"),
+        ("eps", "float", 1e-6),
     ),
     # What the op is called with: arguments by their place, or a number.
     tensors=(0, 1, 2,),
@@ -91,9 +92,10 @@ _ROW_FUSED_ADD_RMSNORM = _Function(
         ("eps", 3, None),
         ("weight_bias", None, 0.0),
     ),
-    # The output that is returned, and the input that it is allocated after.
-    returns=None,
-    like=None,
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+    ),
+    hidden=0,
 )
 
 
@@ -161,12 +163,12 @@ _ROW_GEMMA_FUSED_ADD_RMSNORM = _Function(
     public=gemma_fused_add_rmsnorm,
     traced=_traced_gemma_fused_add_rmsnorm,
     op="fused_add_rmsnorm",
-    # Argument: role, and of a scalar the default.
+    # Argument: role, and its shape, its default or its values.
     parameters=(
-        ("input", "inout", None),
-        ("residual", "inout", None),
-        ("weight", "in", None),
-        ("eps", "scalar", 1e-6),
+        ("input", "inout", "[..., hidden]"),
+        ("residual", "inout", "[..., hidden]"),
+        ("weight", "in", "[hidden]"),
+        ("eps", "float", 1e-6),
     ),
     # What the op is called with: arguments by their place, or a number.
     tensors=(0, 1, 2,),
@@ -174,9 +176,10 @@ _ROW_GEMMA_FUSED_ADD_RMSNORM = _Function(
         ("eps", 3, None),
         ("weight_bias", None, 1.0),
     ),
-    # The output that is returned, and the input that it is allocated after.
-    returns=None,
-    like=None,
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+    ),
+    hidden=0,
 )
 
 
@@ -223,11 +226,11 @@ def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=None):
         and not (_modes() or _tracing())
         and not (_grad() and (input.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False)))
     ):
-        if out is None:
-            out = _empty_like(input)
-        elif type(out) is not _Tensor:
-            return _call(_ROW_RMSNORM, target, input, weight, eps, out)
         try:
+            if out is None:
+                out = _empty_like(input)
+            elif type(out) is not _Tensor:
+                return _call(_ROW_RMSNORM, target, input, weight, eps, out)
             _native_rmsnorm(out, input, weight, eps)
             return out
         except Exception as _error:
@@ -250,12 +253,12 @@ _ROW_RMSNORM = _Function(
     public=rmsnorm,
     traced=_traced_rmsnorm,
     op="rmsnorm",
-    # Argument: role, and of a scalar the default.
+    # Argument: role, and its shape, its default or its values.
     parameters=(
-        ("input", "in", None),
-        ("weight", "in", None),
-        ("eps", "scalar", 1e-6),
-        ("out", "out", None),
+        ("input", "in", "[..., hidden]"),
+        ("weight", "in", "[hidden]"),
+        ("eps", "float", 1e-6),
+        ("out", "out", "[..., hidden]"),
     ),
     # What the op is called with: arguments by their place, or a number.
     tensors=(3, 0, 1,),
@@ -263,9 +266,11 @@ _ROW_RMSNORM = _Function(
         ("eps", 2, None),
         ("weight_bias", None, 0.0),
     ),
-    # The output that is returned, and the input that it is allocated after.
-    returns=3,
-    like=0,
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (3, lambda input, weight, eps, out, *_: (input.shape, input.dtype)),
+    ),
+    hidden=0,
 )
 
 
@@ -312,11 +317,11 @@ def gemma_rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=
         and not (_modes() or _tracing())
         and not (_grad() and (input.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False)))
     ):
-        if out is None:
-            out = _empty_like(input)
-        elif type(out) is not _Tensor:
-            return _call(_ROW_GEMMA_RMSNORM, target, input, weight, eps, out)
         try:
+            if out is None:
+                out = _empty_like(input)
+            elif type(out) is not _Tensor:
+                return _call(_ROW_GEMMA_RMSNORM, target, input, weight, eps, out)
             _native_rmsnorm(out, input, weight, eps, 1.0)
             return out
         except Exception as _error:
@@ -339,12 +344,12 @@ _ROW_GEMMA_RMSNORM = _Function(
     public=gemma_rmsnorm,
     traced=_traced_gemma_rmsnorm,
     op="rmsnorm",
-    # Argument: role, and of a scalar the default.
+    # Argument: role, and its shape, its default or its values.
     parameters=(
-        ("input", "in", None),
-        ("weight", "in", None),
-        ("eps", "scalar", 1e-6),
-        ("out", "out", None),
+        ("input", "in", "[..., hidden]"),
+        ("weight", "in", "[hidden]"),
+        ("eps", "float", 1e-6),
+        ("out", "out", "[..., hidden]"),
     ),
     # What the op is called with: arguments by their place, or a number.
     tensors=(3, 0, 1,),
@@ -352,7 +357,9 @@ _ROW_GEMMA_RMSNORM = _Function(
         ("eps", 2, None),
         ("weight_bias", None, 1.0),
     ),
-    # The output that is returned, and the input that it is allocated after.
-    returns=3,
-    like=0,
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (3, lambda input, weight, eps, out, *_: (input.shape, input.dtype)),
+    ),
+    hidden=0,
 )
