@@ -152,7 +152,8 @@ fn stub(family: &str, parts: &[Part<'_>]) -> String {
                     format!("tuple[{}]", kinds.collect::<Vec<_>>().join(", "))
                 }
             };
-            let _ = writeln!(text, "    *,\n    {TARGET}: Literal[\"auto\", \"host\"] | None = None,\n) -> {result}: ...");
+            let _ =
+                writeln!(text, "    *,\n    {TARGET}: Literal[\"auto\", \"host\"] | None = None,\n) -> {result}: ...");
         }
         for f in &api.functions {
             let _ = writeln!(text, "\ndef {}(", f.name);
@@ -200,8 +201,7 @@ fn module(family: &str, parts: &[Part<'_>]) -> String {
     text += "from parbake._call import traced as _traced, unclear as _unclear\n\n";
     text +=
         "# Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many\n";
-    text +=
-        "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;\n";
+    text += "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;\n";
     text += "# and the functions of TVM FFI.\n_Tensor = _Unbound\n_TENSORS = ()\n";
     text += "_grad = _modes = _tracing = _forward = _empty_like = _types = None\n";
     parts.iter().for_each(|p| text += &format!("_native_{} = None\n", p.op.name));

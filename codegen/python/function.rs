@@ -143,7 +143,9 @@ impl<'a> Writer<'a> {
             let name = &p.name;
             let _ = match p.kind {
                 Kind::Scalar(s) => match s.default {
-                    Some(default) => writeln!(text, "    if {name} is None:\n        {name} = {}", scalar_text(s, default)),
+                    Some(default) => {
+                        writeln!(text, "    if {name} is None:\n        {name} = {}", scalar_text(s, default))
+                    }
                     None => Ok(()),
                 },
                 Kind::Choice(..) | Kind::Element(_) => writeln!(text, "    {name} = _chosen({row}, {place}, {name})"),
@@ -183,7 +185,10 @@ impl<'a> Writer<'a> {
             if f.argument(&output.name).is_none() {
                 let _ = writeln!(text, "    {made}");
             } else if output.optional {
-                let _ = writeln!(text, "    if {name} is True:\n        {made}\n    elif {name} is False:\n        {name} = None");
+                let _ = writeln!(
+                    text,
+                    "    if {name} is True:\n        {made}\n    elif {name} is False:\n        {name} = None"
+                );
             } else if several {
                 let _ = writeln!(text, "    if {name} is None:\n        {made}");
             }
@@ -197,7 +202,11 @@ impl<'a> Writer<'a> {
     fn facts(&self, text: &mut String) {
         let Self { op, f, row, real } = self;
         let name = &f.name;
-        let _ = writeln!(text, "\n\n{row} = _Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",", op.name);
+        let _ = writeln!(
+            text,
+            "\n\n{row} = _Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",",
+            op.name
+        );
         text.push_str("    # Argument: role, and its shape, its default or its values.\n    parameters=(\n");
         let hidden: Vec<_> = f.hidden().collect();
         let tensor = |t: &Tensor| {

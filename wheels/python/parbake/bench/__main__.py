@@ -62,8 +62,10 @@ def backends(given):
 
 def main(given=None):
     given = arguments(given)
+    # Wrong words are told before anything heavy is imported.
+    wanted, names = chosen(given), backends(given)
     if given.list:
-        for w in chosen(given):
+        for w in wanted:
             print(f"{w.name:<6}{w.op or '(no such op)':<44}{w.function:<40}{w.dtype:<5}{w.dims}")
         return 0
     try:
@@ -74,15 +76,14 @@ def main(given=None):
     if given.device == "cuda" and not torch.cuda.is_available():
         print("error: PyTorch sees no GPU\n  help: `--device cpu` tries the harness on the host target", file=sys.stderr)
         return 3
-    return measured(given)
+    return measured(given, wanted, names)
 
 
-def measured(given):
+def measured(given, wanted, names):
     from parbake.bench import artifact, device, harness, machine, table
     from parbake.bench.cupti import Unavailable
     from parbake.bench.workload import Frameworks
 
-    wanted, names = chosen(given), backends(given)
     log = artifact.Log()
     place = device.Cuda() if given.device == "cuda" else device.Cpu()
     allowed = None if given.flashinfer is None else given.flashinfer.split(",")

@@ -84,6 +84,49 @@ class FusedAddRmsnorm(Workload):
         return lambda s: norm(s.x, s.residual, s.weight, EPS)
 
 
+class RmsnormQuantPerToken(Workload):
+    function = "rmsnorm_quant_per_token"
+    small = {"rows": 4, "hidden": 512}
+
+    def inputs(self, make):
+        make.output("out", (self.rows, self.hidden), "e4m3")
+        make.output("scale", (self.rows,), "f32")
+        make.normal("x", (self.rows, self.hidden), self.dtype)
+        make.normal("weight", (self.hidden,), self.dtype)
+
+    def bytes(self):
+        return 3 * self.rows * self.hidden + 2 * self.hidden + 4 * self.rows
+
+    def flop(self):
+        return 7 * self.rows * self.hidden
+
+    def expected(self, run, given):
+        out, scale = run(given.x, given.weight, EPS)
+        return {"out": out, "scale": scale}
+
+    def results(self, given, result):
+        return dict(zip(("out", "scale"), result))
+
+    def parbake(self, fw):
+        norm = fw.parbake(self.function)
+
+        def run(s):
+            norm(s.x, s.weight, eps=EPS, out=s.out, scale=s.scale)
+            return s.out, s.scale
+
+        return run
+
+    def torch(self, fw):
+        norm, e4m3 = fw.torch.nn.functional.rms_norm, fw.torch.float8_e4m3fn
+
+        def run(s):
+            y = norm(s.x.float(), (self.hidden,), s.weight.float(), EPS)
+            scale = y.abs().amax(dim=-1).clamp(min=1e-10) / 448.0
+            return (y / scale[:, None]).clamp(-448.0, 448.0).to(e4m3), scale
+
+        return run
+
+
 WORKLOADS = [
     FusedAddRmsnorm("U1", rows=1, hidden=4096),
     FusedAddRmsnorm("U2", rows=64, hidden=8192),
@@ -91,4 +134,5 @@ WORKLOADS = [
     Rmsnorm("U4", rows=16384, hidden=7168),
     Rmsnorm("U4a", rows=1, hidden=4096),
     Rmsnorm("U4b", rows=64, hidden=8192),
+    RmsnormQuantPerToken("U5", rows=4096, hidden=7168),
 ]
