@@ -97,7 +97,9 @@ impl Function<'_> {
             Kind::Tensor(t) => t.optional || self.allocates(t),
             Kind::Scalar(s) | Kind::Choice(s, _) => s.default.is_some(),
             // Given an output, its extents are known.
-            Kind::Extent(d) => !self.hidden().any(|t| t.extents().iter().any(|e| e.symbols().contains(&d.name.as_str()))),
+            Kind::Extent(d) => {
+                !self.hidden().any(|t| t.extents().iter().any(|e| e.symbols().contains(&d.name.as_str())))
+            }
             Kind::Element(_) | Kind::Ignored(_) => true,
         }
     }
