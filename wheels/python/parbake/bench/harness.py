@@ -149,7 +149,10 @@ class Session:
                 try:
                     entry.prepared = self.timer.prepare(entry.launches)
                 except Exception as error:  # noqa: BLE001 - as above
-                    self._skip(workload, entry.name, f"{type(error).__name__} while it was prepared: {error}")
+                    why = f"{type(error).__name__} while it was prepared: {error}"
+                    self._skip(workload, entry.name, why)
+                    if entry.name == "parbake":
+                        self.failed.append((workload.name, why))
                     entries.remove(entry)
             for number in range(self.rounds):
                 for entry in entries if number % 2 == 0 else reversed(entries):
