@@ -97,6 +97,12 @@ from parbake.sampling import (
     chain_speculative_sampling as chain_speculative_sampling,
     sample as sample,
     softmax as softmax,
+    top_k as top_k,
+    top_k_mask_logits as top_k_mask_logits,
+    top_k_page_table_transform as top_k_page_table_transform,
+    top_k_ragged_transform as top_k_ragged_transform,
+    top_k_renorm_probs as top_k_renorm_probs,
+    top_p_renorm_probs as top_p_renorm_probs,
 )
 
 __version__: str

@@ -83,4 +83,10 @@ FUNCTIONS = {
     "silu_and_mul": ("activation", "act_and_mul"),
     "silu_and_mul_quant": ("activation", "silu_and_mul_quant"),
     "softmax": ("sampling", "softmax"),
+    "top_k": ("sampling", "top_k"),
+    "top_k_mask_logits": ("sampling", "top_k_mask_logits"),
+    "top_k_page_table_transform": ("sampling", "top_k_page_table_transform"),
+    "top_k_ragged_transform": ("sampling", "top_k_ragged_transform"),
+    "top_k_renorm_probs": ("sampling", "top_k_renorm_probs"),
+    "top_p_renorm_probs": ("sampling", "top_p_renorm_probs"),
 }
