@@ -21,6 +21,12 @@ template <class T> struct OrderedKeys {
         const u32 key = bits & kSign ? ~bits & kNaN : bits | kSign;
         return magnitude > kInfBits<T> ? kNaN : magnitude == 0 ? kZero : key;
     }
+    // Two 16-bit keys at once, if neither is NaN or -0.
+    static PB_FN bool plain(u32 w) {
+        const u32 nan = (w & 0x7fff7fffu) + (0x7fffu - kInfBits<T>) * 0x10001u, z = w ^ 0x80008000u;
+        return ((nan | ((z - 0x10001u) & ~z)) & 0x80008000u) == 0;
+    }
+    static PB_FN u32 of_pair(u32 w) { return w ^ (0x80008000u | (w >> 15 & 0x10001u) * 0xffffu); }
     // The element's bits; of zero and of NaN it is not said which one it was.
     static PB_FN bool unique(u32 key) { return key != kZero && key != kNaN; }
     static PB_FN u32 bits(u32 key) { return key & kSign ? key & kMagnitude : ~key & kNaN; }
@@ -38,6 +44,11 @@ template <class T> struct PositiveKeys {
         if (bits - 1u < kBad - 1u) return bits;
         return (bits & ((1u << kBits) - 1u)) > kBad || bits == kBad ? kBad : 0u;
     }
+    // Two 16-bit keys at once, if both are finite.
+    static PB_FN bool plain(u32 w) {
+        return (((w & 0x7fff7fffu) + (0x8000u - kBad) * 0x10001u) & 0x80008000u) == 0;
+    }
+    static PB_FN u32 of_pair(u32 w) { return w & ~((w >> 15 & 0x10001u) * 0xffffu); }
     static PB_FN float value(u32 key) {
         if constexpr (sizeof(T) == 4) return bits_of<float>(key);
         else return to_f32(T{(u16)key});
@@ -104,6 +115,10 @@ template <class T, class Keys_, int kBlock_, bool kCluster_> struct RowSlice {
         if constexpr (sizeof(T) == 4) w.w[j] = bits;
         else w.w[j / 2] = j & 1 ? (w.w[j / 2] & 0xffffu) | bits << 16 : (w.w[j / 2] & 0xffff0000u) | bits;
     }
+    static PB_FN u64 join(u32 lo, u32 hi) { return (u64)hi << 32 | lo; }
+    static PB_FN words<16> split(u64 lo, u64 hi) {
+        return {{(u32)lo, (u32)(lo >> 32), (u32)hi, (u32)(hi >> 32)}};
+    }
     PB_FN int at(int v) const { return column + v * kLane; }
     PB_FN bool inside(int c) const { return (u32)c < (u32)n; }
     PB_FN bool whole(int v) const { return at(v) >= 0 && at(v) + kLane <= n; }
@@ -116,7 +131,7 @@ template <class T, class Keys_, int kBlock_, bool kCluster_> struct RowSlice {
             hi = hi << 8 * sizeof(T) | lo >> (64 - 8 * sizeof(T));
             lo = lo << 8 * sizeof(T) | (inside(c) ? Keys::of(element(c)) : 0u);
         }
-        edges[v ? 1 : 0] = {{(u32)lo, (u32)(lo >> 32), (u32)hi, (u32)(hi >> 32)}};
+        edges[v ? 1 : 0] = split(lo, hi);
     }
     // Brings elements into shared memory. Thread t has vectors t, t + kBlock, ...
     PB_FN void stage() const {
@@ -138,9 +153,22 @@ template <class T, class Keys_, int kBlock_, bool kCluster_> struct RowSlice {
         const bool here = v < resident;
         words<16> w = here ? ld<16>(held + 16 * v) : ld_once<16>(row + at(v));
         if (here && !fresh) return w;
+        if constexpr (sizeof(T) == 4) {
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            w.w[i] = sizeof(T) == 4 ? Keys::of(w.w[i]) : Keys::of(w.w[i] & 0xffffu) | Keys::of(w.w[i] >> 16) << 16;
+            for (int i = 0; i < 4; i++) w.w[i] = Keys::of(w.w[i]);
+        } else if (Keys::plain(w.w[0]) && Keys::plain(w.w[1]) && Keys::plain(w.w[2]) && Keys::plain(w.w[3])) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) w.w[i] = Keys::of_pair(w.w[i]);
+        } else {
+            u64 lo = join(w.w[0], w.w[1]), hi = join(w.w[2], w.w[3]);
+#pragma unroll 1
+            for (int j = 0; j < kLane; j++) {
+                const u64 key = Keys::of((u32)lo & 0xffffu);
+                lo = lo >> 16 | hi << 48;
+                hi = hi >> 16 | key << 48;
+            }
+            w = split(lo, hi);
+        }
         if (here) st<16>(held + 16 * v, w);
         return w;
     }
