@@ -2,15 +2,78 @@
 
 tvm_ffi! {
     0,
+    __tvm_ffi_act_and_mul,
+    __tvm_ffi__metadata_act_and_mul = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_act_and_mul = "Gated activation: out = activation(x[:, :hidden]) · x[:, hidden:]\n\nout: dtype [rows, hidden], out: the products\nx: dtype [rows, 2*hidden], in: in each row, what is activated, then what it is multiplied by\nactivation: i32 from 0 to 2, default 0: which activation\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(0, parbake_act_and_mul(out, x; activation: i32));
+tvm_ffi! {
+    1,
+    __tvm_ffi_silu_and_mul_quant,
+    __tvm_ffi__metadata_silu_and_mul_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_silu_and_mul_quant = "SiLU and product in 8 bits: y = silu(x[:, :hidden]) · x[:, hidden:], for each 128 columns scale = amax(y) / 448, out = y / scale\n\nout: e4m3 [rows, hidden], out: the products over their scales\nscale: f32 [rows, hidden/128], out: for each group of 128 columns what out is to be multiplied by: max(amax, eps) / 448. Strides are free: a transposed tensor is column-major\nx: dtype [rows, 2*hidden], in: in each row, what is activated, then what it is multiplied by\neps: f32 from 0.000000000000000000000000000001 to 65504, default 0.0000000001: least amax that counts\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(1, parbake_silu_and_mul_quant(out, scale, x; eps: f64));
+tvm_ffi! {
+    2,
     __tvm_ffi_fused_add_rmsnorm,
     __tvm_ffi__metadata_fused_add_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fused_add_rmsnorm = "In place: residual = x + residual, then x = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias)\n\nx: dtype [rows, hidden], in and out: the rows; becomes the normalised sums\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(0, parbake_fused_add_rmsnorm(x, residual, weight; eps: f64, weight_bias: f64));
+c_abi!(2, parbake_fused_add_rmsnorm(x, residual, weight; eps: f64, weight_bias: f64));
 tvm_ffi! {
-    1,
+    3,
+    __tvm_ffi_fused_add_rmsnorm_quant,
+    __tvm_ffi__metadata_fused_add_rmsnorm_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fused_add_rmsnorm_quant = "residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) / scale in 8 bits\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\nscale: f32 [1], in, may be None: what out is to be multiplied by, positive; absent: scale_value\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nscale_value: f32 from 0.000000000000000000000000000001 to 1000000000000000000000000000000, default 1: the scale where there is no tensor\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(3, parbake_fused_add_rmsnorm_quant(out, residual, x, weight, scale; eps: f64, weight_bias: f64, scale_value: f64));
+tvm_ffi! {
+    4,
+    __tvm_ffi_fused_add_rmsnorm_quant_per_token,
+    __tvm_ffi__metadata_fused_add_rmsnorm_quant_per_token = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fused_add_rmsnorm_quant_per_token = "residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale in 8 bits\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nscale: f32 [rows], out: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nfloor: f32 from 0.000000000000000000000000000001 to 65504, default 0.0000000001: least amax that counts\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(4, parbake_fused_add_rmsnorm_quant_per_token(out, scale, residual, x, weight; eps: f64, weight_bias: f64, floor: f64));
+tvm_ffi! {
+    5,
+    __tvm_ffi_layernorm,
+    __tvm_ffi__metadata_layernorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_layernorm = "Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias\n\nout: dtype [rows, hidden], out: the normalised rows\nx: dtype [rows, hidden], in: the rows\nweight: f32 [hidden], in: a factor for each column\nbias: f32 [hidden], in: added to each column\neps: f32 from 0 to 1, default 0.000001: added to the variance\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(5, parbake_layernorm(out, x, weight, bias; eps: f64));
+tvm_ffi! {
+    6,
+    __tvm_ffi_layernorm_quant,
+    __tvm_ffi__metadata_layernorm_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_layernorm_quant = "Norm of rows by mean and variance in 8 bits: out = ((x − mean(x)) / sqrt(var(x) + eps) · weight + bias) / scale\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nx: dtype [rows, hidden], in: the rows\nweight: f32 [hidden], in: a factor for each column\nbias: f32 [hidden], in: added to each column\nscale: f32 [1], in, may be None: what out is to be multiplied by, positive; absent: scale_value\neps: f32 from 0 to 1, default 0.000001: added to the variance\nscale_value: f32 from 0.000000000000000000000000000001 to 1000000000000000000000000000000, default 1: the scale where there is no tensor\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(6, parbake_layernorm_quant(out, x, weight, bias, scale; eps: f64, scale_value: f64));
+tvm_ffi! {
+    7,
+    __tvm_ffi_qk_rmsnorm,
+    __tvm_ffi__metadata_qk_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_qk_rmsnorm = "Root-mean-square norm of every head of queries and keys, in place: q = q / sqrt(mean(q²) + eps) · (q_weight + weight_bias), k alike\n\nq: dtype [tokens, q_heads, head_dim], in and out: the queries; become their norms\nk: dtype [tokens, kv_heads, head_dim], in and out: the keys; become their norms. May lie between the queries, as slices of one tensor do\nq_weight: dtype [head_dim], in: a factor for each element of a head of q\nk_weight: dtype [head_dim], in: a factor for each element of a head of k\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(7, parbake_qk_rmsnorm(q, k, q_weight, k_weight; eps: f64, weight_bias: f64));
+tvm_ffi! {
+    8,
     __tvm_ffi_rmsnorm,
     __tvm_ffi__metadata_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_rmsnorm = "Root-mean-square norm of rows: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias)\n\nout: dtype [rows, hidden], out: the normalised rows\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(1, parbake_rmsnorm(out, x, weight; eps: f64, weight_bias: f64));
+c_abi!(8, parbake_rmsnorm(out, x, weight; eps: f64, weight_bias: f64));
+tvm_ffi! {
+    9,
+    __tvm_ffi_rmsnorm_quant,
+    __tvm_ffi__metadata_rmsnorm_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_rmsnorm_quant = "Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\nscale: f32 [1], in, may be None: what out is to be multiplied by, positive; absent: scale_value\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nscale_value: f32 from 0.000000000000000000000000000001 to 1000000000000000000000000000000, default 1: the scale where there is no tensor\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(9, parbake_rmsnorm_quant(out, x, weight, scale; eps: f64, weight_bias: f64, scale_value: f64));
+tvm_ffi! {
+    10,
+    __tvm_ffi_rmsnorm_quant_per_token,
+    __tvm_ffi__metadata_rmsnorm_quant_per_token = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_rmsnorm_quant_per_token = "Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nscale: f32 [rows], out: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nfloor: f32 from 0.000000000000000000000000000001 to 65504, default 0.0000000001: least amax that counts\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(10, parbake_rmsnorm_quant_per_token(out, scale, x, weight; eps: f64, weight_bias: f64, floor: f64));

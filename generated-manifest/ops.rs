@@ -4,6 +4,76 @@
 
 use crate::{Called, Error, Library, Place, Stream, Tensor};
 
+/// The default of `activation` in [`act_and_mul`].
+pub const ACT_AND_MUL_ACTIVATION_DEFAULT: i32 = 0;
+
+/// Gated activation: out = activation(x\[:, :hidden\]) · x\[:, hidden:\].
+///
+/// - `out`: \[rows, hidden\], written: the products. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, 2*hidden\], read: in each row, what is activated, then what it is multiplied by. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `activation`: which activation; from 0 to 2; ACT_AND_MUL_ACTIVATION_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row of out, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn act_and_mul(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    activation: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(0)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[f64::from(activation)], place, stream) }
+}
+
+/// The default of `eps` in [`silu_and_mul_quant`].
+pub const SILU_AND_MUL_QUANT_EPS_DEFAULT: f64 = 1e-10;
+
+/// SiLU and product in 8 bits: y = silu(x\[:, :hidden\]) · x\[:, hidden:\], for each 128 columns scale = amax(y) / 448, out = y / scale.
+///
+/// - `out`: \[rows, hidden\], written: the products over their scales. Element type e4m3; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows, hidden/128\], written: for each group of 128 columns what out is to be multiplied by: max(amax, eps) / 448. Strides are free: a transposed tensor is column-major. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, 2*hidden\], read: in each row, what is activated, then what it is multiplied by. Element type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; SILU_AND_MUL_QUANT_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row of out, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn silu_and_mul_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(1)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
+}
+
 /// The default of `eps` in [`fused_add_rmsnorm`].
 pub const FUSED_ADD_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
 
@@ -41,9 +111,242 @@ pub unsafe fn fused_add_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(0)?;
+    let op = library.built_in(2)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[x, residual, weight], &[eps, weight_bias], place, stream) }
+}
+
+/// The default of `eps` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `scale_value` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) / scale in 8 bits.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `residual`: \[rows, hidden\], read and written: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fused_add_rmsnorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    residual: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    weight_bias: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(3)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, residual, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `floor` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT: f64 = 1e-10;
+
+/// residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale in 8 bits.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `residual`: \[rows, hidden\], read and written: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+/// - `floor`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fused_add_rmsnorm_quant_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    residual: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+    floor: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(4)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
+}
+
+/// The default of `eps` in [`layernorm`].
+pub const LAYERNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as x, and overlaps nothing else.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f32; dense.
+/// - `bias`: \[hidden\], read: added to each column. Element type f32; dense.
+/// - `eps`: added to the variance; from 0 to 1, not NaN; LAYERNORM_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn layernorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(5)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
+}
+
+/// The default of `eps` in [`layernorm_quant`].
+pub const LAYERNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `scale_value` in [`layernorm_quant`].
+pub const LAYERNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// Norm of rows by mean and variance in 8 bits: out = ((x − mean(x)) / sqrt(var(x) + eps) · weight + bias) / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f32; dense.
+/// - `bias`: \[hidden\], read: added to each column. Element type f32; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the variance; from 0 to 1, not NaN; LAYERNORM_QUANT_EPS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; LAYERNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn layernorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(6)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`qk_rmsnorm`].
+pub const QK_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`qk_rmsnorm`].
+pub const QK_RMSNORM_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// Root-mean-square norm of every head of queries and keys, in place: q = q / sqrt(mean(q²) + eps) · (q_weight + weight_bias), k alike.
+///
+/// - `q`: \[tokens, q_heads, head_dim\], read and written: the queries; become their norms. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k`: \[tokens, kv_heads, head_dim\], read and written: the keys; become their norms. May lie between the queries, as slices of one tensor do. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_weight`: \[head_dim\], read: a factor for each element of a head of q. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `k_weight`: \[head_dim\], read: a factor for each element of a head of k. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; QK_RMSNORM_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; QK_RMSNORM_WEIGHT_BIAS_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of queries, from 1 to 65536.
+///
+/// kv_heads: heads of keys, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn qk_rmsnorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q: Tensor,
+    k: Tensor,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(7)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
 
 /// The default of `eps` in [`rmsnorm`].
@@ -83,7 +386,101 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(1)?;
+    let op = library.built_in(8)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
+}
+
+/// The default of `eps` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `scale_value` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; RMSNORM_QUANT_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rmsnorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    weight_bias: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(9)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `floor` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT: f64 = 1e-10;
+
+/// Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+/// - `floor`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rmsnorm_quant_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+    floor: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(10)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
 }

@@ -278,6 +278,54 @@ PARBAKE_API int parbake_set_default(const char *setting, const char *value);
  * _NOT_COVERED (PB-2002), _OTHER (the driver, a bundle, the store, a compiler).
  */
 
+#define PARBAKE_ACT_AND_MUL_ACTIVATION_DEFAULT 0
+/**
+ * Gated activation: out = activation(x[:, :hidden]) · x[:, hidden:].
+ *
+ * @param out [rows, hidden], written: the products. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param x [rows, 2*hidden], read: in each row, what is activated, then what it is multiplied by. Element
+ *   type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free,
+ *   0 or more.
+ * @param activation which activation; from 0 to 2; PARBAKE_ACT_AND_MUL_ACTIVATION_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row of out, from 1 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_act_and_mul(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    int32_t activation,
+    parbake_error **error);
+
+#define PARBAKE_SILU_AND_MUL_QUANT_EPS_DEFAULT 1e-10
+/**
+ * SiLU and product in 8 bits: y = silu(x[:, :hidden]) · x[:, hidden:], for each 128 columns scale = amax(y) /
+ * 448, out = y / scale.
+ *
+ * @param out [rows, hidden], written: the products over their scales. Element type e4m3; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows, hidden/128], written: for each group of 128 columns what out is to be multiplied by:
+ *   max(amax, eps) / 448. Strides are free: a transposed tensor is column-major. Element type f32; the last 0
+ *   dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, 2*hidden], read: in each row, what is activated, then what it is multiplied by. Element
+ *   type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+ * @param eps least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN;
+ *   PARBAKE_SILU_AND_MUL_QUANT_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row of out, from 1 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_silu_and_mul_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps,
+    parbake_error **error);
+
 #define PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT 1e-6
 #define PARBAKE_FUSED_ADD_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
 /**
@@ -307,6 +355,166 @@ PARBAKE_API int parbake_fused_add_rmsnorm(
     double eps, double weight_bias,
     parbake_error **error);
 
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT 1e-6
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT 1.0
+/**
+ * residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) /
+ * scale in 8 bits.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param residual [rows, hidden], read and written: added to x; becomes the sums, rounded. The norm is of the
+ *   sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param scale [1], read; may be absent: what out is to be multiplied by, positive; absent: scale_value.
+ *   Element type f32; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+ * @param scale_value the scale where there is no tensor; from 0.000000000000000000000000000001 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_fused_add_rmsnorm_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *residual, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *scale,
+    double eps, double weight_bias, double scale_value,
+    parbake_error **error);
+
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT 1e-6
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT 1e-10
+/**
+ * residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for
+ * each row scale = amax(y) / largest, out = y / scale in 8 bits.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param scale [rows], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for
+ *   e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param residual [rows, hidden], read and written: added to x; becomes the sums, rounded. The norm is of the
+ *   sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN;
+ *   PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+ * @param floor least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN;
+ *   PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_fused_add_rmsnorm_quant_per_token(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *residual, const parbake_tensor *x, const parbake_tensor *weight,
+    double eps, double weight_bias, double floor,
+    parbake_error **error);
+
+#define PARBAKE_LAYERNORM_EPS_DEFAULT 1e-6
+/**
+ * Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias.
+ *
+ * @param out [rows, hidden], written: the normalised rows. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the
+ *   very same memory as x, and overlaps nothing else.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f32; dense.
+ * @param bias [hidden], read: added to each column. Element type f32; dense.
+ * @param eps added to the variance; from 0 to 1, not NaN; PARBAKE_LAYERNORM_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_layernorm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *bias,
+    double eps,
+    parbake_error **error);
+
+#define PARBAKE_LAYERNORM_QUANT_EPS_DEFAULT 1e-6
+#define PARBAKE_LAYERNORM_QUANT_SCALE_VALUE_DEFAULT 1.0
+/**
+ * Norm of rows by mean and variance in 8 bits: out = ((x − mean(x)) / sqrt(var(x) + eps) · weight + bias) /
+ * scale.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16; the last dimension dense, other strides
+ *   are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f32; dense.
+ * @param bias [hidden], read: added to each column. Element type f32; dense.
+ * @param scale [1], read; may be absent: what out is to be multiplied by, positive; absent: scale_value.
+ *   Element type f32; dense.
+ * @param eps added to the variance; from 0 to 1, not NaN; PARBAKE_LAYERNORM_QUANT_EPS_DEFAULT.
+ * @param scale_value the scale where there is no tensor; from 0.000000000000000000000000000001 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_LAYERNORM_QUANT_SCALE_VALUE_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_layernorm_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *bias, const parbake_tensor *scale,
+    double eps, double scale_value,
+    parbake_error **error);
+
+#define PARBAKE_QK_RMSNORM_EPS_DEFAULT 1e-6
+#define PARBAKE_QK_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
+/**
+ * Root-mean-square norm of every head of queries and keys, in place: q = q / sqrt(mean(q²) + eps) · (q_weight
+ * + weight_bias), k alike.
+ *
+ * @param q [tokens, q_heads, head_dim], read and written: the queries; become their norms. Element type f16
+ *   or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long
+ *   as nothing overlaps; overlaps no other tensor.
+ * @param k [tokens, kv_heads, head_dim], read and written: the keys; become their norms. May lie between the
+ *   queries, as slices of one tensor do. Element type f16 or bf16 or f32, the same for all such tensors; the
+ *   last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param q_weight [head_dim], read: a factor for each element of a head of q. Element type f16 or bf16 or
+ *   f32, the same for all such tensors; dense.
+ * @param k_weight [head_dim], read: a factor for each element of a head of k. Element type f16 or bf16 or
+ *   f32, the same for all such tensors; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_QK_RMSNORM_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_QK_RMSNORM_WEIGHT_BIAS_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * q_heads: heads of queries, from 1 to 65536.
+ * kv_heads: heads of keys, from 1 to 65536.
+ * head_dim: elements of a head, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_qk_rmsnorm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *q_weight, const parbake_tensor *k_weight,
+    double eps, double weight_bias,
+    parbake_error **error);
+
 #define PARBAKE_RMSNORM_EPS_DEFAULT 1e-6
 #define PARBAKE_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
 /**
@@ -332,6 +540,70 @@ PARBAKE_API int parbake_rmsnorm(
     parbake_library *library, void *stream, const char *target,
     const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight,
     double eps, double weight_bias,
+    parbake_error **error);
+
+#define PARBAKE_RMSNORM_QUANT_EPS_DEFAULT 1e-6
+#define PARBAKE_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_RMSNORM_QUANT_SCALE_VALUE_DEFAULT 1.0
+/**
+ * Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param scale [1], read; may be absent: what out is to be multiplied by, positive; absent: scale_value.
+ *   Element type f32; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_RMSNORM_QUANT_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+ * @param scale_value the scale where there is no tensor; from 0.000000000000000000000000000001 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_rmsnorm_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *scale,
+    double eps, double weight_bias, double scale_value,
+    parbake_error **error);
+
+#define PARBAKE_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT 1e-6
+#define PARBAKE_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT 1e-10
+/**
+ * Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each
+ * row scale = amax(y) / largest, out = y / scale.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param scale [rows], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for
+ *   e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+ * @param floor least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN;
+ *   PARBAKE_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_rmsnorm_quant_per_token(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x, const parbake_tensor *weight,
+    double eps, double weight_bias, double floor,
     parbake_error **error);
 
 #ifdef __cplusplus

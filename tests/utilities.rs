@@ -3,3 +3,8 @@
 mod common;
 #[path = "utilities/harness.rs"]
 mod harness;
+
+#[path = "utilities/activation.rs"]
+mod activation;
+#[path = "utilities/norm.rs"]
+mod norm;

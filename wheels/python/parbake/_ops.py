@@ -4,13 +4,26 @@
 VERSION = "0.1.0"
 
 FAMILIES = (
+    "activation",
     "norm",
 )
 
 # Function: its family, and the op behind it.
 FUNCTIONS = {
+    "act_and_mul": ("activation", "act_and_mul"),
     "fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
+    "fused_add_rmsnorm_quant": ("norm", "fused_add_rmsnorm_quant"),
+    "fused_add_rmsnorm_quant_per_token": ("norm", "fused_add_rmsnorm_quant_per_token"),
+    "gelu_and_mul": ("activation", "act_and_mul"),
+    "gelu_tanh_and_mul": ("activation", "act_and_mul"),
     "gemma_fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
     "gemma_rmsnorm": ("norm", "rmsnorm"),
+    "layernorm": ("norm", "layernorm"),
+    "layernorm_quant": ("norm", "layernorm_quant"),
+    "qk_rmsnorm": ("norm", "qk_rmsnorm"),
     "rmsnorm": ("norm", "rmsnorm"),
+    "rmsnorm_quant": ("norm", "rmsnorm_quant"),
+    "rmsnorm_quant_per_token": ("norm", "rmsnorm_quant_per_token"),
+    "silu_and_mul": ("activation", "act_and_mul"),
+    "silu_and_mul_quant": ("activation", "silu_and_mul_quant"),
 }
