@@ -6,6 +6,68 @@ mod act_and_mul_launch;
 mod act_and_mul_reference;
 #[path = "../kernels/activation/activation.rs"]
 mod activation;
+#[path = "../kernels/quantization/amax/launch.rs"]
+mod amax_launch;
+#[path = "../kernels/quantization/amax/reference.rs"]
+mod amax_reference;
+#[path = "../kernels/page/append_paged_kv_cache/launch.rs"]
+mod append_paged_kv_cache_launch;
+#[path = "../kernels/page/append_paged_kv_cache/reference.rs"]
+mod append_paged_kv_cache_reference;
+#[path = "../kernels/page/append_paged_mla_kv_cache/launch.rs"]
+mod append_paged_mla_kv_cache_launch;
+#[path = "../kernels/page/append_paged_mla_kv_cache/reference.rs"]
+mod append_paged_mla_kv_cache_reference;
+#[path = "../kernels/rope/apply_rope/launch.rs"]
+mod apply_rope_launch;
+#[path = "../kernels/rope/apply_rope/reference.rs"]
+mod apply_rope_reference;
+#[path = "../kernels/quantization/block_scale_interleave/launch.rs"]
+mod block_scale_interleave_launch;
+#[path = "../kernels/quantization/block_scale_interleave/reference.rs"]
+mod block_scale_interleave_reference;
+#[path = "../kernels/cascade/cascade.rs"]
+mod cascade;
+#[path = "../kernels/sampling/chain_speculative_sampling/launch.rs"]
+mod chain_speculative_sampling_launch;
+#[path = "../kernels/sampling/chain_speculative_sampling/reference.rs"]
+mod chain_speculative_sampling_reference;
+#[path = "../kernels/page/concat_mla_k/launch.rs"]
+mod concat_mla_k_launch;
+#[path = "../kernels/page/concat_mla_k/reference.rs"]
+mod concat_mla_k_reference;
+#[path = "../kernels/page/copy_blocks/launch.rs"]
+mod copy_blocks_launch;
+#[path = "../kernels/page/copy_blocks/reference.rs"]
+mod copy_blocks_reference;
+#[path = "../kernels/quantization/fp4_dequantize/launch.rs"]
+mod fp4_dequantize_launch;
+#[path = "../kernels/quantization/fp4_dequantize/reference.rs"]
+mod fp4_dequantize_reference;
+#[path = "../kernels/quantization/fp4_quantize/launch.rs"]
+mod fp4_quantize_launch;
+#[path = "../kernels/quantization/fp4_quantize/reference.rs"]
+mod fp4_quantize_reference;
+#[path = "../kernels/quantization/fp8_quantize_per_block/launch.rs"]
+mod fp8_quantize_per_block_launch;
+#[path = "../kernels/quantization/fp8_quantize_per_block/reference.rs"]
+mod fp8_quantize_per_block_reference;
+#[path = "../kernels/quantization/fp8_quantize_per_tensor_dynamic/launch.rs"]
+mod fp8_quantize_per_tensor_dynamic_launch;
+#[path = "../kernels/quantization/fp8_quantize_per_tensor_dynamic/reference.rs"]
+mod fp8_quantize_per_tensor_dynamic_reference;
+#[path = "../kernels/quantization/fp8_quantize_per_tensor/launch.rs"]
+mod fp8_quantize_per_tensor_launch;
+#[path = "../kernels/quantization/fp8_quantize_per_tensor/reference.rs"]
+mod fp8_quantize_per_tensor_reference;
+#[path = "../kernels/quantization/fp8_quantize_per_token_group/launch.rs"]
+mod fp8_quantize_per_token_group_launch;
+#[path = "../kernels/quantization/fp8_quantize_per_token_group/reference.rs"]
+mod fp8_quantize_per_token_group_reference;
+#[path = "../kernels/quantization/fp8_quantize_per_token/launch.rs"]
+mod fp8_quantize_per_token_launch;
+#[path = "../kernels/quantization/fp8_quantize_per_token/reference.rs"]
+mod fp8_quantize_per_token_reference;
 #[path = "../kernels/norm/fused_add_rmsnorm/launch.rs"]
 mod fused_add_rmsnorm_launch;
 #[path = "../kernels/norm/fused_add_rmsnorm_quant/launch.rs"]
@@ -18,6 +80,14 @@ mod fused_add_rmsnorm_quant_per_token_reference;
 mod fused_add_rmsnorm_quant_reference;
 #[path = "../kernels/norm/fused_add_rmsnorm/reference.rs"]
 mod fused_add_rmsnorm_reference;
+#[path = "../kernels/page/get_batch_indices_positions/launch.rs"]
+mod get_batch_indices_positions_launch;
+#[path = "../kernels/page/get_batch_indices_positions/reference.rs"]
+mod get_batch_indices_positions_reference;
+#[path = "../kernels/page/get_seq_lens/launch.rs"]
+mod get_seq_lens_launch;
+#[path = "../kernels/page/get_seq_lens/reference.rs"]
+mod get_seq_lens_reference;
 #[path = "../kernels/norm/layernorm/launch.rs"]
 mod layernorm_launch;
 #[path = "../kernels/norm/layernorm_quant/launch.rs"]
@@ -26,12 +96,44 @@ mod layernorm_quant_launch;
 mod layernorm_quant_reference;
 #[path = "../kernels/norm/layernorm/reference.rs"]
 mod layernorm_reference;
+#[path = "../kernels/cascade/merge_state_in_place/launch.rs"]
+mod merge_state_in_place_launch;
+#[path = "../kernels/cascade/merge_state_in_place/reference.rs"]
+mod merge_state_in_place_reference;
+#[path = "../kernels/cascade/merge_state/launch.rs"]
+mod merge_state_launch;
+#[path = "../kernels/cascade/merge_state/reference.rs"]
+mod merge_state_reference;
+#[path = "../kernels/cascade/merge_states/launch.rs"]
+mod merge_states_launch;
+#[path = "../kernels/cascade/merge_states/reference.rs"]
+mod merge_states_reference;
+#[path = "../kernels/quantization/mxfp8_dequantize/launch.rs"]
+mod mxfp8_dequantize_launch;
+#[path = "../kernels/quantization/mxfp8_dequantize/reference.rs"]
+mod mxfp8_dequantize_reference;
+#[path = "../kernels/quantization/mxfp8_quantize/launch.rs"]
+mod mxfp8_quantize_launch;
+#[path = "../kernels/quantization/mxfp8_quantize/reference.rs"]
+mod mxfp8_quantize_reference;
 #[path = "../kernels/norm/norm.rs"]
 mod norm;
+#[path = "../kernels/quantization/packbits/launch.rs"]
+mod packbits_launch;
+#[path = "../kernels/quantization/packbits/reference.rs"]
+mod packbits_reference;
+#[path = "../kernels/quantization/packed_indptr/launch.rs"]
+mod packed_indptr_launch;
+#[path = "../kernels/quantization/packed_indptr/reference.rs"]
+mod packed_indptr_reference;
+#[path = "../kernels/page/page.rs"]
+mod page;
 #[path = "../kernels/norm/qk_rmsnorm/launch.rs"]
 mod qk_rmsnorm_launch;
 #[path = "../kernels/norm/qk_rmsnorm/reference.rs"]
 mod qk_rmsnorm_reference;
+#[path = "../kernels/quantization/quantization.rs"]
+mod quantization;
 #[path = "../kernels/norm/rmsnorm/launch.rs"]
 mod rmsnorm_launch;
 #[path = "../kernels/norm/rmsnorm_quant/launch.rs"]
@@ -44,10 +146,38 @@ mod rmsnorm_quant_per_token_reference;
 mod rmsnorm_quant_reference;
 #[path = "../kernels/norm/rmsnorm/reference.rs"]
 mod rmsnorm_reference;
+#[path = "../kernels/rope/rope.rs"]
+mod rope;
+#[path = "../kernels/rope/rope_cos_sin_cache/launch.rs"]
+mod rope_cos_sin_cache_launch;
+#[path = "../kernels/rope/rope_cos_sin_cache/reference.rs"]
+mod rope_cos_sin_cache_reference;
+#[path = "../kernels/rope/rope_quantize_append/launch.rs"]
+mod rope_quantize_append_launch;
+#[path = "../kernels/rope/rope_quantize_append/reference.rs"]
+mod rope_quantize_append_reference;
+#[path = "../kernels/rope/rope_quantize/launch.rs"]
+mod rope_quantize_launch;
+#[path = "../kernels/rope/rope_quantize/reference.rs"]
+mod rope_quantize_reference;
+#[path = "../kernels/sampling/sample/launch.rs"]
+mod sample_launch;
+#[path = "../kernels/sampling/sample/reference.rs"]
+mod sample_reference;
+#[path = "../kernels/sampling/sampling.rs"]
+mod sampling;
+#[path = "../kernels/quantization/segment_packbits/launch.rs"]
+mod segment_packbits_launch;
+#[path = "../kernels/quantization/segment_packbits/reference.rs"]
+mod segment_packbits_reference;
 #[path = "../kernels/activation/silu_and_mul_quant/launch.rs"]
 mod silu_and_mul_quant_launch;
 #[path = "../kernels/activation/silu_and_mul_quant/reference.rs"]
 mod silu_and_mul_quant_reference;
+#[path = "../kernels/sampling/softmax/launch.rs"]
+mod softmax_launch;
+#[path = "../kernels/sampling/softmax/reference.rs"]
+mod softmax_reference;
 
 /// Launcher and reference of every op, in the manifest's order.
 pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
@@ -66,6 +196,30 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: Some(silu_and_mul_quant_launch::check),
         reference: silu_and_mul_quant_reference::reference,
         draw: None,
+    },
+    crate::binding::Binding {
+        op: "merge_state",
+        select: merge_state_launch::select,
+        arrange: merge_state_launch::arrange,
+        check: Some(merge_state_launch::check),
+        reference: merge_state_reference::reference,
+        draw: Some(merge_state_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "merge_state_in_place",
+        select: merge_state_in_place_launch::select,
+        arrange: merge_state_in_place_launch::arrange,
+        check: Some(merge_state_in_place_launch::check),
+        reference: merge_state_in_place_reference::reference,
+        draw: Some(merge_state_in_place_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "merge_states",
+        select: merge_states_launch::select,
+        arrange: merge_states_launch::arrange,
+        check: Some(merge_states_launch::check),
+        reference: merge_states_reference::reference,
+        draw: Some(merge_states_reference::draw),
     },
     crate::binding::Binding {
         op: "fused_add_rmsnorm",
@@ -137,6 +291,222 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         arrange: rmsnorm_quant_per_token_launch::arrange,
         check: None,
         reference: rmsnorm_quant_per_token_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "append_paged_kv_cache",
+        select: append_paged_kv_cache_launch::select,
+        arrange: append_paged_kv_cache_launch::arrange,
+        check: Some(append_paged_kv_cache_launch::check),
+        reference: append_paged_kv_cache_reference::reference,
+        draw: Some(append_paged_kv_cache_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "append_paged_mla_kv_cache",
+        select: append_paged_mla_kv_cache_launch::select,
+        arrange: append_paged_mla_kv_cache_launch::arrange,
+        check: Some(append_paged_mla_kv_cache_launch::check),
+        reference: append_paged_mla_kv_cache_reference::reference,
+        draw: Some(append_paged_mla_kv_cache_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "concat_mla_k",
+        select: concat_mla_k_launch::select,
+        arrange: concat_mla_k_launch::arrange,
+        check: Some(concat_mla_k_launch::check),
+        reference: concat_mla_k_reference::reference,
+        draw: Some(concat_mla_k_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "copy_blocks",
+        select: copy_blocks_launch::select,
+        arrange: copy_blocks_launch::arrange,
+        check: Some(copy_blocks_launch::check),
+        reference: copy_blocks_reference::reference,
+        draw: Some(copy_blocks_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "get_batch_indices_positions",
+        select: get_batch_indices_positions_launch::select,
+        arrange: get_batch_indices_positions_launch::arrange,
+        check: None,
+        reference: get_batch_indices_positions_reference::reference,
+        draw: Some(get_batch_indices_positions_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "get_seq_lens",
+        select: get_seq_lens_launch::select,
+        arrange: get_seq_lens_launch::arrange,
+        check: None,
+        reference: get_seq_lens_reference::reference,
+        draw: Some(get_seq_lens_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "amax",
+        select: amax_launch::select,
+        arrange: amax_launch::arrange,
+        check: None,
+        reference: amax_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "block_scale_interleave",
+        select: block_scale_interleave_launch::select,
+        arrange: block_scale_interleave_launch::arrange,
+        check: None,
+        reference: block_scale_interleave_reference::reference,
+        draw: Some(block_scale_interleave_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "fp4_dequantize",
+        select: fp4_dequantize_launch::select,
+        arrange: fp4_dequantize_launch::arrange,
+        check: Some(fp4_dequantize_launch::check),
+        reference: fp4_dequantize_reference::reference,
+        draw: Some(fp4_dequantize_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "fp4_quantize",
+        select: fp4_quantize_launch::select,
+        arrange: fp4_quantize_launch::arrange,
+        check: Some(fp4_quantize_launch::check),
+        reference: fp4_quantize_reference::reference,
+        draw: Some(fp4_quantize_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "fp8_quantize_per_block",
+        select: fp8_quantize_per_block_launch::select,
+        arrange: fp8_quantize_per_block_launch::arrange,
+        check: None,
+        reference: fp8_quantize_per_block_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "fp8_quantize_per_tensor",
+        select: fp8_quantize_per_tensor_launch::select,
+        arrange: fp8_quantize_per_tensor_launch::arrange,
+        check: None,
+        reference: fp8_quantize_per_tensor_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "fp8_quantize_per_tensor_dynamic",
+        select: fp8_quantize_per_tensor_dynamic_launch::select,
+        arrange: fp8_quantize_per_tensor_dynamic_launch::arrange,
+        check: None,
+        reference: fp8_quantize_per_tensor_dynamic_reference::reference,
+        draw: Some(fp8_quantize_per_tensor_dynamic_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "fp8_quantize_per_token",
+        select: fp8_quantize_per_token_launch::select,
+        arrange: fp8_quantize_per_token_launch::arrange,
+        check: None,
+        reference: fp8_quantize_per_token_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "fp8_quantize_per_token_group",
+        select: fp8_quantize_per_token_group_launch::select,
+        arrange: fp8_quantize_per_token_group_launch::arrange,
+        check: None,
+        reference: fp8_quantize_per_token_group_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "mxfp8_dequantize",
+        select: mxfp8_dequantize_launch::select,
+        arrange: mxfp8_dequantize_launch::arrange,
+        check: Some(mxfp8_dequantize_launch::check),
+        reference: mxfp8_dequantize_reference::reference,
+        draw: Some(mxfp8_dequantize_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "mxfp8_quantize",
+        select: mxfp8_quantize_launch::select,
+        arrange: mxfp8_quantize_launch::arrange,
+        check: Some(mxfp8_quantize_launch::check),
+        reference: mxfp8_quantize_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "packbits",
+        select: packbits_launch::select,
+        arrange: packbits_launch::arrange,
+        check: None,
+        reference: packbits_reference::reference,
+        draw: Some(packbits_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "packed_indptr",
+        select: packed_indptr_launch::select,
+        arrange: packed_indptr_launch::arrange,
+        check: None,
+        reference: packed_indptr_reference::reference,
+        draw: Some(packed_indptr_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "segment_packbits",
+        select: segment_packbits_launch::select,
+        arrange: segment_packbits_launch::arrange,
+        check: None,
+        reference: segment_packbits_reference::reference,
+        draw: Some(segment_packbits_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "apply_rope",
+        select: apply_rope_launch::select,
+        arrange: apply_rope_launch::arrange,
+        check: Some(apply_rope_launch::check),
+        reference: apply_rope_reference::reference,
+        draw: Some(apply_rope_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "rope_cos_sin_cache",
+        select: rope_cos_sin_cache_launch::select,
+        arrange: rope_cos_sin_cache_launch::arrange,
+        check: Some(rope_cos_sin_cache_launch::check),
+        reference: rope_cos_sin_cache_reference::reference,
+        draw: Some(rope_cos_sin_cache_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "rope_quantize",
+        select: rope_quantize_launch::select,
+        arrange: rope_quantize_launch::arrange,
+        check: Some(rope_quantize_launch::check),
+        reference: rope_quantize_reference::reference,
+        draw: Some(rope_quantize_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "rope_quantize_append",
+        select: rope_quantize_append_launch::select,
+        arrange: rope_quantize_append_launch::arrange,
+        check: Some(rope_quantize_append_launch::check),
+        reference: rope_quantize_append_reference::reference,
+        draw: Some(rope_quantize_append_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "chain_speculative_sampling",
+        select: chain_speculative_sampling_launch::select,
+        arrange: chain_speculative_sampling_launch::arrange,
+        check: Some(chain_speculative_sampling_launch::check),
+        reference: chain_speculative_sampling_reference::reference,
+        draw: Some(chain_speculative_sampling_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "sample",
+        select: sample_launch::select,
+        arrange: sample_launch::arrange,
+        check: Some(sample_launch::check),
+        reference: sample_reference::reference,
+        draw: Some(sample_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "softmax",
+        select: softmax_launch::select,
+        arrange: softmax_launch::arrange,
+        check: None,
+        reference: softmax_reference::reference,
         draw: None,
     },
 ];

@@ -51,6 +51,7 @@ def silu_and_mul(input, out=None, enable_pdl=None, *, target=None):
     if (
         target is None
         and type(input) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (input.requires_grad or getattr(out, "requires_grad", False)))
@@ -58,8 +59,6 @@ def silu_and_mul(input, out=None, enable_pdl=None, *, target=None):
         try:
             if out is None:
                 out = input.new_empty((*input.shape[:-1], input.shape[-1] // 2))
-            elif type(out) is not _Tensor:
-                return _call(_ROW_SILU_AND_MUL, target, input, out)
             _native_act_and_mul(out, input)
             return out
         except Exception as _error:
@@ -94,7 +93,6 @@ _ROW_SILU_AND_MUL = _Function(
     outputs=(
         (1, lambda input, out, *_: ((*input.shape[:-1], input.shape[-1] // 2), input.dtype)),
     ),
-    hidden=0,
 )
 
 
@@ -133,6 +131,7 @@ def gelu_and_mul(input, out=None, enable_pdl=None, *, target=None):
     if (
         target is None
         and type(input) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (input.requires_grad or getattr(out, "requires_grad", False)))
@@ -140,8 +139,6 @@ def gelu_and_mul(input, out=None, enable_pdl=None, *, target=None):
         try:
             if out is None:
                 out = input.new_empty((*input.shape[:-1], input.shape[-1] // 2))
-            elif type(out) is not _Tensor:
-                return _call(_ROW_GELU_AND_MUL, target, input, out)
             _native_act_and_mul(out, input, 1)
             return out
         except Exception as _error:
@@ -176,7 +173,6 @@ _ROW_GELU_AND_MUL = _Function(
     outputs=(
         (1, lambda input, out, *_: ((*input.shape[:-1], input.shape[-1] // 2), input.dtype)),
     ),
-    hidden=0,
 )
 
 
@@ -215,6 +211,7 @@ def gelu_tanh_and_mul(input, out=None, enable_pdl=None, *, target=None):
     if (
         target is None
         and type(input) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (input.requires_grad or getattr(out, "requires_grad", False)))
@@ -222,8 +219,6 @@ def gelu_tanh_and_mul(input, out=None, enable_pdl=None, *, target=None):
         try:
             if out is None:
                 out = input.new_empty((*input.shape[:-1], input.shape[-1] // 2))
-            elif type(out) is not _Tensor:
-                return _call(_ROW_GELU_TANH_AND_MUL, target, input, out)
             _native_act_and_mul(out, input, 2)
             return out
         except Exception as _error:
@@ -258,7 +253,6 @@ _ROW_GELU_TANH_AND_MUL = _Function(
     outputs=(
         (1, lambda input, out, *_: ((*input.shape[:-1], input.shape[-1] // 2), input.dtype)),
     ),
-    hidden=0,
 )
 
 
@@ -293,6 +287,7 @@ def act_and_mul(x, activation="silu", out=None, *, target=None):
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False)))
@@ -300,8 +295,6 @@ def act_and_mul(x, activation="silu", out=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((*x.shape[:-1], x.shape[-1] // 2))
-            elif type(out) is not _Tensor:
-                return _call(_ROW_ACT_AND_MUL, target, x, activation, out)
             _native_act_and_mul(out, x, _choices_act_and_mul_0[activation])
             return out
         except Exception as _error:
@@ -338,7 +331,6 @@ _ROW_ACT_AND_MUL = _Function(
     outputs=(
         (2, lambda x, activation, out, *_: ((*x.shape[:-1], x.shape[-1] // 2), x.dtype)),
     ),
-    hidden=0,
 )
 
 
@@ -378,6 +370,8 @@ def silu_and_mul_quant(x, eps=1e-10, out=None, scale=None, *, target=None):
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor)
+        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -385,12 +379,8 @@ def silu_and_mul_quant(x, eps=1e-10, out=None, scale=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((*x.shape[:-1], x.shape[-1] // 2), dtype=_types["e4m3"])
-            elif type(out) is not _Tensor:
-                return _call(_ROW_SILU_AND_MUL_QUANT, target, x, eps, out, scale)
             if scale is None:
                 scale = x.new_empty((*x.shape[:-1], -(-(x.shape[-1] // 2) // 128)), dtype=_types["f32"])
-            elif type(scale) is not _Tensor:
-                return _call(_ROW_SILU_AND_MUL_QUANT, target, x, eps, out, scale)
             _native_silu_and_mul_quant(out, scale, x, eps)
             return out, scale
         except Exception as _error:
@@ -434,5 +424,4 @@ _ROW_SILU_AND_MUL_QUANT = _Function(
         (2, lambda x, eps, out, scale, *_: ((*x.shape[:-1], x.shape[-1] // 2), "e4m3")),
         (3, lambda x, eps, out, scale, *_: ((*x.shape[:-1], -(-(x.shape[-1] // 2) // 128)), "f32")),
     ),
-    hidden=0,
 )

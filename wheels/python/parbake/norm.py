@@ -104,10 +104,6 @@ _ROW_FUSED_ADD_RMSNORM = _Function(
         ("eps", 3, None),
         ("weight_bias", None, 0.0),
     ),
-    # Outputs that are returned: their place, and shape and element type after the arguments.
-    outputs=(
-    ),
-    hidden=0,
 )
 
 
@@ -188,10 +184,6 @@ _ROW_GEMMA_FUSED_ADD_RMSNORM = _Function(
         ("eps", 3, None),
         ("weight_bias", None, 1.0),
     ),
-    # Outputs that are returned: their place, and shape and element type after the arguments.
-    outputs=(
-    ),
-    hidden=0,
 )
 
 
@@ -244,6 +236,7 @@ def _fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_b
         and type(x) in _TENSORS
         and type(weight) in _TENSORS
         and (scale is None or type(scale) in _TENSORS)
+        and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (residual.requires_grad or x.requires_grad or weight.requires_grad or getattr(scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
@@ -251,8 +244,6 @@ def _fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_b
         try:
             if out is None:
                 out = residual.new_empty(residual.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW__FUSED_ADD_RMSNORM_QUANT, target, residual, x, weight, scale, eps, weight_bias, scale_value, out, out_dtype)
             _native_fused_add_rmsnorm_quant(out, residual, x, weight, scale, eps, weight_bias, scale_value)
             return out
         except Exception as _error:
@@ -303,7 +294,6 @@ _ROW__FUSED_ADD_RMSNORM_QUANT = _Function(
     outputs=(
         (7, lambda residual, x, weight, scale, eps, weight_bias, scale_value, out, out_dtype, *_: (residual.shape, out_dtype if out_dtype is not None else "e4m3")),
     ),
-    hidden=0,
 )
 
 
@@ -356,6 +346,8 @@ def fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, weight_bias
         and type(residual) is _Tensor
         and type(x) in _TENSORS
         and type(weight) in _TENSORS
+        and (out is None or type(out) is _Tensor and out_dtype is None)
+        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (residual.requires_grad or x.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -363,12 +355,8 @@ def fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, weight_bias
         try:
             if out is None:
                 out = residual.new_empty(residual.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN, target, residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
             if scale is None:
                 scale = residual.new_empty(residual.shape[:-1], dtype=_types["f32"])
-            elif type(scale) is not _Tensor:
-                return _call(_ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN, target, residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
             _native_fused_add_rmsnorm_quant_per_token(out, scale, residual, x, weight, eps, weight_bias, floor)
             return out, scale
         except Exception as _error:
@@ -424,7 +412,6 @@ _ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN = _Function(
         (6, lambda residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (residual.shape, out_dtype if out_dtype is not None else "e4m3")),
         (7, lambda residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (residual.shape[:-1], "f32")),
     ),
-    hidden=0,
 )
 
 
@@ -552,6 +539,7 @@ def _layernorm_quant(x, weight, bias, scale=None, eps=1e-6, scale_value=1.0, out
         and type(weight) in _TENSORS
         and type(bias) in _TENSORS
         and (scale is None or type(scale) in _TENSORS)
+        and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or weight.requires_grad or bias.requires_grad or getattr(scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
@@ -559,8 +547,6 @@ def _layernorm_quant(x, weight, bias, scale=None, eps=1e-6, scale_value=1.0, out
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW__LAYERNORM_QUANT, target, x, weight, bias, scale, eps, scale_value, out, out_dtype)
             _native_layernorm_quant(out, x, weight, bias, scale, eps, scale_value)
             return out
         except Exception as _error:
@@ -607,7 +593,6 @@ _ROW__LAYERNORM_QUANT = _Function(
     outputs=(
         (6, lambda x, weight, bias, scale, eps, scale_value, out, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
     ),
-    hidden=0,
 )
 
 
@@ -695,10 +680,6 @@ _ROW_QK_RMSNORM = _Function(
         ("eps", 4, None),
         ("weight_bias", 5, None),
     ),
-    # Outputs that are returned: their place, and shape and element type after the arguments.
-    outputs=(
-    ),
-    hidden=0,
 )
 
 
@@ -741,6 +722,7 @@ def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=None):
         target is None
         and type(input) in _TENSORS
         and type(weight) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (input.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False)))
@@ -748,8 +730,6 @@ def rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=None):
         try:
             if out is None:
                 out = _empty_like(input)
-            elif type(out) is not _Tensor:
-                return _call(_ROW_RMSNORM, target, input, weight, eps, out)
             _native_rmsnorm(out, input, weight, eps)
             return out
         except Exception as _error:
@@ -789,7 +769,6 @@ _ROW_RMSNORM = _Function(
     outputs=(
         (3, lambda input, weight, eps, out, *_: (input.shape, input.dtype)),
     ),
-    hidden=0,
 )
 
 
@@ -832,6 +811,7 @@ def gemma_rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=
         target is None
         and type(input) in _TENSORS
         and type(weight) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (input.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False)))
@@ -839,8 +819,6 @@ def gemma_rmsnorm(input, weight, eps=1e-6, out=None, enable_pdl=None, *, target=
         try:
             if out is None:
                 out = _empty_like(input)
-            elif type(out) is not _Tensor:
-                return _call(_ROW_GEMMA_RMSNORM, target, input, weight, eps, out)
             _native_rmsnorm(out, input, weight, eps, 1.0)
             return out
         except Exception as _error:
@@ -880,7 +858,6 @@ _ROW_GEMMA_RMSNORM = _Function(
     outputs=(
         (3, lambda input, weight, eps, out, *_: (input.shape, input.dtype)),
     ),
-    hidden=0,
 )
 
 
@@ -927,6 +904,7 @@ def _rmsnorm_quant(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value
         and type(x) in _TENSORS
         and type(weight) in _TENSORS
         and (scale is None or type(scale) in _TENSORS)
+        and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or weight.requires_grad or getattr(scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
@@ -934,8 +912,6 @@ def _rmsnorm_quant(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW__RMSNORM_QUANT, target, x, weight, scale, eps, weight_bias, scale_value, out, out_dtype)
             _native_rmsnorm_quant(out, x, weight, scale, eps, weight_bias, scale_value)
             return out
         except Exception as _error:
@@ -985,7 +961,6 @@ _ROW__RMSNORM_QUANT = _Function(
     outputs=(
         (6, lambda x, weight, scale, eps, weight_bias, scale_value, out, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
     ),
-    hidden=0,
 )
 
 
@@ -1033,6 +1008,8 @@ def rmsnorm_quant_per_token(x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, o
         target is None
         and type(x) in _TENSORS
         and type(weight) in _TENSORS
+        and (out is None or type(out) is _Tensor and out_dtype is None)
+        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -1040,12 +1017,8 @@ def rmsnorm_quant_per_token(x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, o
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW_RMSNORM_QUANT_PER_TOKEN, target, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
             if scale is None:
                 scale = x.new_empty(x.shape[:-1], dtype=_types["f32"])
-            elif type(scale) is not _Tensor:
-                return _call(_ROW_RMSNORM_QUANT_PER_TOKEN, target, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
             _native_rmsnorm_quant_per_token(out, scale, x, weight, eps, weight_bias, floor)
             return out, scale
         except Exception as _error:
@@ -1100,7 +1073,6 @@ _ROW_RMSNORM_QUANT_PER_TOKEN = _Function(
         (5, lambda x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
         (6, lambda x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (x.shape[:-1], "f32")),
     ),
-    hidden=0,
 )
 
 
