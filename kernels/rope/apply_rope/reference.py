@@ -1,4 +1,4 @@
-"""Reference of rope in float64. The contract says that frequency and angle are f32: so they are here."""
+"""Reference of apply_rope in float64. The contract says that frequency and angle are f32: so they are here."""
 
 import math
 

@@ -1,8 +1,8 @@
-//! Launcher of rope.
+//! Launcher of apply_rope.
 
 use super::rope;
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
-use crate::params::pb_rope_params;
+use crate::params::pb_apply_rope_params;
 use std::f64::consts::PI;
 
 /// Heads that a thread takes at most, as in rotate.cuh.
@@ -62,7 +62,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let old = f64::from(call.scalar("old_context_len"));
     let scaled = old > 0.0;
     let step = theta.powf(-2.0 / rotary_dim as f64);
-    let params = pb_rope_params {
+    let params = pb_apply_rope_params {
         q: q.data,
         k: k.data,
         q_out: q_out.data,

@@ -1,12 +1,12 @@
 // Rotary embedding with frequencies computed on the way. params.h is the contract.
 #pragma once
-#include "rope/rope/params.h"
+#include "rope/apply_rope/params.h"
 #include "rope/rotate.cuh"
 
 namespace pb {
 
 // The product is off by 2^-45 before it is rounded.
-PB_FN float frequency(const pb_rope_params& p, int i) {
+PB_FN float frequency(const pb_apply_rope_params& p, int i) {
     const int c = i / 16 * 2, f = i % 16 * 2;
     const float high = mul_rn(p.coarse[c], p.fine[f]);
     const float low = fmaf(p.coarse[c], p.fine[f], -high) + (p.coarse[c] * p.fine[f + 1] + p.coarse[c + 1] * p.fine[f]);
@@ -16,7 +16,7 @@ PB_FN float frequency(const pb_rope_params& p, int i) {
 }
 
 // The segment of a token is found by halving: the last that does not begin behind it.
-template <class Index> PB_FN float position(const pb_rope_params& p, i64 token) {
+template <class Index> PB_FN float position(const pb_apply_rope_params& p, i64 token) {
     if (p.pos_ids) return (float)ld_index<Index>(p.pos_ids, token);
     int low = 0, high = p.batch;
     while (low < high) {
@@ -29,7 +29,7 @@ template <class Index> PB_FN float position(const pb_rope_params& p, i64 token) 
     return token < first ? 0.f : (float)((i64)ld_index<Index>(p.offsets, low) + token - first);
 }
 
-template <class T, class Index, int kVec> PB_FN void rope(const pb_rope_params& p) {
+template <class T, class Index, int kVec> PB_FN void apply_rope(const pb_apply_rope_params& p) {
     constexpr int kLane = kLanes<T, kVec>;
     rotate_heads<T, kVec>(p, [&p](i64 token, int first, float (&sine)[kLane], float (&cosine)[kLane]) {
         const float at = position<Index>(p, token);
