@@ -45,10 +45,7 @@ fn is_public(f: &Function<'_>) -> bool {
 
 /// Path → text of every generated file.
 pub(crate) fn render(registry: &Registry) -> BTreeMap<String, String> {
-    let mut families: BTreeMap<&str, Vec<Part<'_>>> = BTreeMap::new();
-    for op in registry.entries.iter().map(|e| &e.op) {
-        families.entry(&op.family).or_default().push(part(op, &registry.tree));
-    }
+    let families = families(registry.entries.iter().map(|e| &e.op), &registry.tree);
     let mut files = BTreeMap::new();
     let mut add = |name: &str, text: String| files.insert(format!("{FOLDER}/{name}"), format!("{MARK}\n{text}"));
     for (family, parts) in &families {
@@ -58,6 +55,12 @@ pub(crate) fn render(registry: &Registry) -> BTreeMap<String, String> {
     add("_ops.py", table(&families));
     add("__init__.pyi", package_stub(&families));
     files
+}
+
+fn families<'a>(ops: impl Iterator<Item = &'a Op>, tree: &KernelTree) -> BTreeMap<&'a str, Vec<Part<'a>>> {
+    let mut families: BTreeMap<&str, Vec<Part<'_>>> = BTreeMap::new();
+    ops.for_each(|op| families.entry(&op.family).or_default().push(part(op, tree)));
+    families
 }
 
 fn part<'a>(op: &'a Op, tree: &KernelTree) -> Part<'a> {
@@ -152,7 +155,8 @@ fn stub(family: &str, parts: &[Part<'_>]) -> String {
                     format!("tuple[{}]", kinds.collect::<Vec<_>>().join(", "))
                 }
             };
-            let _ = writeln!(text, "    *,\n    {TARGET}: Literal[\"auto\", \"host\"] | None = None,\n) -> {result}: ...");
+            let _ =
+                writeln!(text, "    *,\n    {TARGET}: Literal[\"auto\", \"host\"] | None = None,\n) -> {result}: ...");
         }
         for f in &api.functions {
             let _ = writeln!(text, "\ndef {}(", f.name);
@@ -200,8 +204,7 @@ fn module(family: &str, parts: &[Part<'_>]) -> String {
     text += "from parbake._call import traced as _traced, unclear as _unclear\n\n";
     text +=
         "# Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many\n";
-    text +=
-        "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;\n";
+    text += "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;\n";
     text += "# and the functions of TVM FFI.\n_Tensor = _Unbound\n_TENSORS = ()\n";
     text += "_grad = _modes = _tracing = _forward = _empty_like = _types = None\n";
     parts.iter().for_each(|p| text += &format!("_native_{} = None\n", p.op.name));
@@ -252,4 +255,28 @@ fn scalar_text(scalar: &Scalar, value: f64) -> String {
 /// A number as Python reads it.
 fn number(value: f64, whole: bool) -> String {
     if whole { format!("{}", value as i64) } else { format!("{value:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::definitions;
+    use std::path::Path;
+
+    /// Ops that have all there is, for tests of the package: tests/python/check_outputs.py calls what is rendered.
+    #[test]
+    fn the_module_of_the_fixture_is_fresh() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/python/fixture");
+        let tree = KernelTree::folder(folder.clone());
+        let ops = definitions(&folder, &tree).unwrap();
+        let families = families(ops.iter(), &tree);
+        for (ending, text) in [("py", module("demo", &families["demo"])), ("pyi", stub("demo", &families["demo"]))] {
+            let (file, text) = (folder.join(format!("demo.{ending}")), format!("{MARK}\n{text}"));
+            if std::env::var_os("PARBAKE_BLESS").is_some() {
+                std::fs::write(&file, &text).unwrap();
+            }
+            let help = "run this test again with PARBAKE_BLESS=1 if the difference is meant";
+            assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), text, "{}: {help}", file.display());
+        }
+    }
 }

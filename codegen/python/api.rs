@@ -45,7 +45,9 @@ pub(crate) fn read(op: &Op, tree: &KernelTree) -> Result<Api, BadDefinition> {
     };
     match (tree.has(&file), op.api.is_empty()) {
         (false, true) => return Ok(Api::default()),
-        (false, false) => return refuse(vec![(1, "op.toml lists functions in `api`, and the file is not there".to_owned())]),
+        (false, false) => {
+            return refuse(vec![(1, "op.toml lists functions in `api`, and the file is not there".to_owned())]);
+        }
         (true, true) => return refuse(vec![(1, "op.toml lists no function of it in `api`".to_owned())]),
         (true, false) => {}
     }
@@ -80,7 +82,10 @@ fn parse(text: &str, public: &[String]) -> Result<Api, Vec<(usize, String)>> {
             let arguments = arguments(rest);
             let documented = logical.get(i + 1).is_some_and(|&(l, _)| lines[l].trim_start().starts_with("\"\"\""));
             if !public.iter().any(|p| p == name) {
-                wrong.push((at, format!("`{name}` is not in `api` of op.toml: what is no public function begins with `_`")));
+                wrong.push((
+                    at,
+                    format!("`{name}` is not in `api` of op.toml: what is no public function begins with `_`"),
+                ));
             } else if !documented {
                 wrong.push((at, format!("`{name}` has no docstring")));
             } else if arguments.last().is_none_or(|a| *a != format!("{TARGET}=None")) {
@@ -88,7 +93,10 @@ fn parse(text: &str, public: &[String]) -> Result<Api, Vec<(usize, String)>> {
             }
             api.functions.push(Signature { name: name.to_owned(), arguments });
         } else if !statement.starts_with('_') || !statement.contains(" = ") {
-            wrong.push((at, format!("not here: only imports from {HELPERS}, functions, and constants that begin with `_`")));
+            wrong.push((
+                at,
+                format!("not here: only imports from {HELPERS}, functions, and constants that begin with `_`"),
+            ));
         }
     }
     if let Some(name) = api.imports.iter().find(|n| !is_identifier(n)) {
