@@ -6,21 +6,12 @@ from parbake._arrays import changes
 def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one
     product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -34,11 +25,7 @@ def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"indptr": indptr, "offsets": offsets}
-<<<<<<< HEAD
     return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
-=======
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
->>>>>>> main
 
 
 def apply_rope_inplace(
@@ -55,21 +42,12 @@ def apply_rope_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position ·
     frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -83,31 +61,18 @@ def apply_rope_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"indptr": indptr, "offsets": offsets}
-<<<<<<< HEAD
     return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
-=======
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
->>>>>>> main
 
 
 def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position ·
     frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -120,11 +85,7 @@ def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"pos_ids": pos_ids}
-<<<<<<< HEAD
     return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
-=======
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
->>>>>>> main
 
 
 def apply_rope_pos_ids_inplace(
@@ -140,21 +101,12 @@ def apply_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position ·
     frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -167,11 +119,7 @@ def apply_rope_pos_ids_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"pos_ids": pos_ids}
-<<<<<<< HEAD
     return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
-=======
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
->>>>>>> main
 
 
 def apply_llama31_rope(
@@ -191,7 +139,6 @@ def apply_llama31_rope(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position ·
     frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
     rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
@@ -199,15 +146,6 @@ def apply_llama31_rope(
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -223,15 +161,9 @@ def apply_llama31_rope(
     Returns:
         Queries and keys, turned.
     """
-<<<<<<< HEAD
     at = {"indptr": indptr, "offsets": offsets}
     llama = (low_freq_factor, high_freq_factor, old_context_len)
     return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
-=======
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
-    at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
->>>>>>> main
 
 
 def apply_llama31_rope_inplace(
@@ -251,7 +183,6 @@ def apply_llama31_rope_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position ·
     frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
     rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
@@ -259,15 +190,6 @@ def apply_llama31_rope_inplace(
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -283,15 +205,9 @@ def apply_llama31_rope_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-<<<<<<< HEAD
     at = {"indptr": indptr, "offsets": offsets}
     llama = (low_freq_factor, high_freq_factor, old_context_len)
     return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
-=======
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
-    at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
->>>>>>> main
 
 
 def apply_llama31_rope_pos_ids(
@@ -310,7 +226,6 @@ def apply_llama31_rope_pos_ids(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position ·
     frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
     rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
@@ -318,15 +233,6 @@ def apply_llama31_rope_pos_ids(
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -341,15 +247,9 @@ def apply_llama31_rope_pos_ids(
     Returns:
         Queries and keys, turned.
     """
-<<<<<<< HEAD
     at = {"pos_ids": pos_ids}
     llama = (low_freq_factor, high_freq_factor, old_context_len)
     return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
-=======
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
-    at = {"pos_ids": pos_ids}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
->>>>>>> main
 
 
 def apply_llama31_rope_pos_ids_inplace(
@@ -368,7 +268,6 @@ def apply_llama31_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-<<<<<<< HEAD
     Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is
     position · frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are
     divided by rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
@@ -376,15 +275,6 @@ def apply_llama31_rope_pos_ids_inplace(
     Args:
         q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
             any stride: a slice of a fused projection is fine.
-=======
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
-
-    Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
->>>>>>> main
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -399,7 +289,6 @@ def apply_llama31_rope_pos_ids_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-<<<<<<< HEAD
     at = {"pos_ids": pos_ids}
     llama = (low_freq_factor, high_freq_factor, old_context_len)
     return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
@@ -407,14 +296,6 @@ def apply_llama31_rope_pos_ids_inplace(
 
 def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target):
     names = ("low_freq_factor", "high_freq_factor", "old_context_len")
-=======
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
-    at = {"pos_ids": pos_ids}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
-
-
-def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target):
->>>>>>> main
     changing = in_place and changes(q)
     outputs = {"q_out": q, "k_out": k} if changing else {}
     turned = _apply_rope(
@@ -425,11 +306,7 @@ def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, 
         interleave=interleave,
         rope_scale=rope_scale,
         rope_theta=rope_theta,
-<<<<<<< HEAD
         **dict(zip(names, llama or ())),
-=======
-        **factors,
->>>>>>> main
         **outputs,
         target=target,
     )

@@ -5,15 +5,9 @@
  *   frequency = f32(theta^(-2i/rotary_dim) / scale), or with Llama 3.1 scaling, in f32,
  *     g = f32(theta^(-2i/rotary_dim)),  smooth = clamp(fma(g, smooth_slope, smooth_offset), 0, 1)
  *     frequency = g * fma(smooth, 1 - 1/scale, 1/scale)
-<<<<<<< HEAD
  * Sine and cosine are right to 1.5e-7 for angles up to 2^52. Position of token t: pos_ids[t]; or, with b the segment
  * for which indptr[b] <= t < indptr[b + 1], offsets[b] + t - indptr[b], and 0 for a token in no segment. Positions may
  * be negative. NaN and infinity spread to both elements of their pair. Strides count elements. */
-=======
- * Sine and cosine are right to 1e-7 for angles up to 2^54. Position of token t: pos_ids[t]; or, with b the segment for
- * which indptr[b] <= t < indptr[b + 1], offsets[b] + t - indptr[b], and 0 for a token in no segment. Positions may be
- * negative. NaN and infinity spread to both elements of their pair. Strides count elements. */
->>>>>>> main
 #ifndef PARBAKE_ROPE_APPLY_ROPE_PARAMS_H
 #define PARBAKE_ROPE_APPLY_ROPE_PARAMS_H
 #include "parbake/abi.h"
