@@ -123,7 +123,7 @@ tvm_ffi! {
     17,
     __tvm_ffi_copy_blocks,
     __tvm_ffi__metadata_copy_blocks = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
-    __tvm_ffi__doc_copy_blocks = "Blocks of two caches copied within them, for each pair (source, destination)\n\nk_cache: dtype [blocks, block], in and out: blocks of keys\nv_cache: dtype [blocks, block], in and out: blocks of values\nblock_mapping: i64 [pairs, 2], in: source and destination of each copy; one that does not exist: nothing is copied. A destination is in no other pair\ntarget: None or auto: where the tensors are; host: on the CPU",
+    __tvm_ffi__doc_copy_blocks = "Blocks of two caches copied within them, for each pair (source, destination)\n\nk_cache: dtype [blocks, block], in and out: blocks of keys\nv_cache: dtype [blocks, block], in and out: blocks of values\nblock_mapping: i64 [pairs, 2], in: source and destination of each copy; none if one does not exist. A destination is in no other pair\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
 c_abi!(17, parbake_copy_blocks(k_cache, v_cache, block_mapping; ));
 tvm_ffi! {

@@ -793,9 +793,9 @@ PARBAKE_API int parbake_concat_mla_k(
  * @param v_cache [blocks, block], read and written: blocks of values. Element type f16 or bf16 or f32 or e4m3
  *   or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as
  *   nothing overlaps; overlaps no other tensor.
- * @param block_mapping [pairs, 2], read: source and destination of each copy; one that does not exist:
- *   nothing is copied. A destination is in no other pair. Element type i64; the last dimension dense, other
- *   strides are free, 0 or more.
+ * @param block_mapping [pairs, 2], read: source and destination of each copy; none if one does not exist. A
+ *   destination is in no other pair. Element type i64; the last dimension dense, other strides are free, 0 or
+ *   more.
  *
  * blocks: blocks of a cache, from 0 to 2147483647.
  * block: elements of a block, from 1 to 2147483647.
