@@ -14,3 +14,101 @@ tvm_ffi! {
     __tvm_ffi__doc_rmsnorm = "Root-mean-square norm of rows: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias)\n\nout: dtype [rows, hidden], out: the normalised rows\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
 c_abi!(1, parbake_rmsnorm(out, x, weight; eps: f64, weight_bias: f64));
+tvm_ffi! {
+    2,
+    __tvm_ffi_amax,
+    __tvm_ffi__metadata_amax = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_amax = "Largest magnitudes of 512 shares of a matrix: the largest of them is max(|x|)\n\nout: f32 [512], out: the largest magnitude of each share; empty shares have 0\nx: dtype [rows, hidden], in: the elements\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(2, parbake_amax(out, x; ));
+tvm_ffi! {
+    3,
+    __tvm_ffi_block_scale_interleave,
+    __tvm_ffi__metadata_block_scale_interleave = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_block_scale_interleave = "Block scales, row by row, to tiles of 128 rows × 4 columns\n\nout: u8 [pad(rows,128), pad(columns,4)], out: the tiles; 0 where there is no scale\nx: u8 [rows, columns], in: the scales\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(3, parbake_block_scale_interleave(out, x; ));
+tvm_ffi! {
+    4,
+    __tvm_ffi_fp4_dequantize,
+    __tvm_ffi__metadata_fp4_dequantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fp4_dequantize = "Values of NVFP4 or MXFP4: out = x · scale · global_scale\n\nout: dtype [rows, 2*pairs], out: the values\nx: u8 [rows, pairs], in: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], in: codes of the scales\nglobal_scale: f32 [1], in, may be None: what values are multiplied by, 1 if absent: the reciprocal of what the quantiser was given\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(4, parbake_fp4_dequantize(out, x, scale, global_scale; layout: i32, format: i32));
+tvm_ffi! {
+    5,
+    __tvm_ffi_fp4_quantize,
+    __tvm_ffi__metadata_fp4_quantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fp4_quantize = "4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4\n\nout: u8 [rows, hidden/2], out: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nglobal_scale: f32 [1], in, may be None: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on the device\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(5, parbake_fp4_quantize(out, scale, x, global_scale; layout: i32, format: i32));
+tvm_ffi! {
+    6,
+    __tvm_ffi_fp8_quantize_per_block,
+    __tvm_ffi__metadata_fp8_quantize_per_block = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fp8_quantize_per_block = "8-bit floating point with a scale for each tile of 128 × 128: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: f32 [rows/128, hidden/128], out: what an element of a tile of out stands for\nx: dtype [rows, hidden], in: the elements\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\npower_of_two: bool from 0 to 1, default 0: 1: scales are rounded up to powers of two\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(6, parbake_fp8_quantize_per_block(out, scale, x; eps: f64, power_of_two: bool));
+tvm_ffi! {
+    7,
+    __tvm_ffi_fp8_quantize_per_tensor,
+    __tvm_ffi__metadata_fp8_quantize_per_tensor = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fp8_quantize_per_tensor = "8-bit floating point with a given scale for the whole tensor: out = x · (1 / scale), saturated\n\nout: out_dtype [rows, hidden], out: the quantised elements\nx: dtype [rows, hidden], in: the elements\nscale: f32 [1], in: what an element of out stands for: positive and finite, read on the device\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(7, parbake_fp8_quantize_per_tensor(out, x, scale; ));
+tvm_ffi! {
+    8,
+    __tvm_ffi_fp8_quantize_per_tensor_dynamic,
+    __tvm_ffi__metadata_fp8_quantize_per_tensor_dynamic = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fp8_quantize_per_tensor_dynamic = "8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: f32 [1], out: what an element of out stands for\nx: dtype [rows, hidden], in: the elements\namax: f32 [512], in: the largest magnitudes of shares of x: what the op amax gives\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(8, parbake_fp8_quantize_per_tensor_dynamic(out, scale, x, amax; eps: f64));
+tvm_ffi! {
+    9,
+    __tvm_ffi_fp8_quantize_per_token,
+    __tvm_ffi__metadata_fp8_quantize_per_token = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fp8_quantize_per_token = "8-bit floating point with a scale for each row: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: f32 [rows], out: what an element of a row of out stands for\nx: dtype [rows, hidden], in: the elements\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(9, parbake_fp8_quantize_per_token(out, scale, x; eps: f64));
+tvm_ffi! {
+    10,
+    __tvm_ffi_fp8_quantize_per_token_group,
+    __tvm_ffi__metadata_fp8_quantize_per_token_group = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_fp8_quantize_per_token_group = "8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: scale_dtype [rows, hidden/128], out: what an element of a group of out stands for; by rows or by columns\nx: dtype [rows, hidden], in: the elements\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\npower_of_two: bool from 0 to 1, default 0: 1: scales that are numbers are rounded up to powers of two\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(10, parbake_fp8_quantize_per_token_group(out, scale, x; eps: f64, power_of_two: bool));
+tvm_ffi! {
+    11,
+    __tvm_ffi_mxfp8_dequantize,
+    __tvm_ffi__metadata_mxfp8_dequantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_mxfp8_dequantize = "Values of MXFP8: out = x · 2^(scale − 127)\n\nout: dtype [rows, hidden], out: the values\nx: e4m3 [rows, hidden], in: the quantised elements\nscale: u8 [scale_rows, scale_columns], in: codes of the scales of each 32 elements\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(11, parbake_mxfp8_dequantize(out, x, scale; layout: i32));
+tvm_ffi! {
+    12,
+    __tvm_ffi_mxfp8_quantize,
+    __tvm_ffi__metadata_mxfp8_quantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_mxfp8_quantize = "MXFP8: e4m3 with a power of two (UE8M0) as the scale of each 32 elements of a row\n\nout: e4m3 [rows, hidden], out: the quantised elements\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(12, parbake_mxfp8_quantize(out, scale, x; layout: i32));
+tvm_ffi! {
+    13,
+    __tvm_ffi_packbits,
+    __tvm_ffi__metadata_packbits = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_packbits = "Eight booleans to a byte\n\nout: u8 [n/8], out: the packed bits; 0 beyond the last element\nx: dtype [n], in: the elements: a bit is set where one is not 0\nlittle: bool from 0 to 1, default 0: 1: the first element is the lowest bit, not the highest\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(13, parbake_packbits(out, x; little: bool));
+tvm_ffi! {
+    14,
+    __tvm_ffi_packed_indptr,
+    __tvm_ffi__metadata_packed_indptr = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_packed_indptr = "Where packed segments begin: the running sum of ceil(length / 8)\n\nout: i32 [batch+1], out: begins of the packed segments, and the end\nindptr: index [batch+1], in: begins of the segments, and the end\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(14, parbake_packed_indptr(out, indptr; ));
+tvm_ffi! {
+    15,
+    __tvm_ffi_segment_packbits,
+    __tvm_ffi__metadata_segment_packbits = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_segment_packbits = "Eight booleans to a byte, each segment by itself\n\nout: u8 [packed], out: the packed bits; 0 beyond the last segment\nx: dtype [n], in: the elements: a bit is set where one is not 0\nindptr: index [batch+1], in: begins of the segments in x, and the end\nout_indptr: i32 [batch+1], in: begins of the segments in out, and the end: what packed_indptr gives\nlittle: bool from 0 to 1, default 0: 1: the first element is the lowest bit, not the highest\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(15, parbake_segment_packbits(out, x, indptr, out_indptr; little: bool));

@@ -87,3 +87,511 @@ pub unsafe fn rmsnorm(
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
 }
+
+/// Largest magnitudes of 512 shares of a matrix: the largest of them is max(|x|).
+///
+/// - `out`: \[512\], written: the largest magnitude of each share; empty shares have 0. Element type f32; dense; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn amax(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(2)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[], place, stream) }
+}
+
+/// Block scales, row by row, to tiles of 128 rows × 4 columns.
+///
+/// - `out`: \[pad(rows,128), pad(columns,4)\], written: the tiles; 0 where there is no scale. Element type u8; dense; overlaps no other tensor.
+/// - `x`: \[rows, columns\], read: the scales. Element type u8; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// columns: scales of a row, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn block_scale_interleave(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(3)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[], place, stream) }
+}
+
+/// The default of `layout` in [`fp4_dequantize`].
+pub const FP4_DEQUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// The default of `format` in [`fp4_dequantize`].
+pub const FP4_DEQUANTIZE_FORMAT_DEFAULT: i32 = 0;
+
+/// Values of NVFP4 or MXFP4: out = x · scale · global_scale.
+///
+/// - `out`: \[rows, 2*pairs\], written: the values. Element type f16 or bf16 or f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, pairs\], read: the quantised elements, two to a byte, the first one in the low half. Element type u8; the last dimension dense, other strides are free, 0 or more.
+/// - `scale`: \[scale_rows, scale_columns\], read: codes of the scales. Element type u8; the last dimension dense, other strides are free, 0 or more.
+/// - `global_scale`: \[1\], read; may be absent: what values are multiplied by, 1 if absent: the reciprocal of what the quantiser was given. Element type f32; dense.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; FP4_DEQUANTIZE_LAYOUT_DEFAULT.
+/// - `format`: 0 NVFP4, 1 MXFP4; from 0 to 1; FP4_DEQUANTIZE_FORMAT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// pairs: bytes of a row of x: half its elements, which are whole blocks, from 8 to 8388608.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp4_dequantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    global_scale: Option<Tensor>,
+    layout: i32,
+    format: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(4)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
+}
+
+/// The default of `layout` in [`fp4_quantize`].
+pub const FP4_QUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// The default of `format` in [`fp4_quantize`].
+pub const FP4_QUANTIZE_FORMAT_DEFAULT: i32 = 0;
+
+/// 4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4.
+///
+/// - `out`: \[rows, hidden/2\], written: the quantised elements, two to a byte, the first one in the low half. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[scale_rows, scale_columns\], written: codes of the scales. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `global_scale`: \[1\], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on the device. Element type f32; dense.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; FP4_QUANTIZE_LAYOUT_DEFAULT.
+/// - `format`: 0 NVFP4, 1 MXFP4; from 0 to 1; FP4_QUANTIZE_FORMAT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, a multiple of the block, from 16 to 16777216.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp4_quantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    global_scale: Option<Tensor>,
+    layout: i32,
+    format: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(5)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_block`].
+pub const FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT: f64 = 1e-10;
+
+/// The default of `power_of_two` in [`fp8_quantize_per_block`].
+pub const FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT: bool = false;
+
+/// 8-bit floating point with a scale for each tile of 128 × 128: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows/128, hidden/128\], written: what an element of a tile of out stands for. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT.
+/// - `power_of_two`: 1: scales are rounded up to powers of two; FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_block(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+    power_of_two: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(6)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
+}
+
+/// 8-bit floating point with a given scale for the whole tensor: out = x · (1 / scale), saturated.
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `scale`: \[1\], read: what an element of out stands for: positive and finite, read on the device. Element type f32; dense.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_tensor(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    scale: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(7)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_tensor_dynamic`].
+pub const FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT: f64 = 1e-10;
+
+/// 8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[1\], written: what an element of out stands for. Element type f32; dense; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `amax`: \[512\], read: the largest magnitudes of shares of x: what the op amax gives. Element type f32; dense.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_tensor_dynamic(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    amax: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(8)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_token`].
+pub const FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT: f64 = 1e-10;
+
+/// 8-bit floating point with a scale for each row: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: what an element of a row of out stands for. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(9)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_token_group`].
+pub const FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT: f64 = 1e-10;
+
+/// The default of `power_of_two` in [`fp8_quantize_per_token_group`].
+pub const FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT: bool = false;
+
+/// 8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows, hidden/128\], written: what an element of a group of out stands for; by rows or by columns. Element type f32 or u8; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT.
+/// - `power_of_two`: 1: scales that are numbers are rounded up to powers of two; FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_token_group(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+    power_of_two: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(10)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
+}
+
+/// The default of `layout` in [`mxfp8_dequantize`].
+pub const MXFP8_DEQUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// Values of MXFP8: out = x · 2^(scale − 127).
+///
+/// - `out`: \[rows, hidden\], written: the values. Element type f16 or bf16 or f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the quantised elements. Element type e4m3; the last dimension dense, other strides are free, 0 or more.
+/// - `scale`: \[scale_rows, scale_columns\], read: codes of the scales of each 32 elements. Element type u8; the last dimension dense, other strides are free, 0 or more.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; MXFP8_DEQUANTIZE_LAYOUT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn mxfp8_dequantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    layout: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(11)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
+}
+
+/// The default of `layout` in [`mxfp8_quantize`].
+pub const MXFP8_QUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// MXFP8: e4m3 with a power of two (UE8M0) as the scale of each 32 elements of a row.
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[scale_rows, scale_columns\], written: codes of the scales. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; MXFP8_QUANTIZE_LAYOUT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn mxfp8_quantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    layout: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(12)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
+}
+
+/// The default of `little` in [`packbits`].
+pub const PACKBITS_LITTLE_DEFAULT: bool = false;
+
+/// Eight booleans to a byte.
+///
+/// - `out`: \[n/8\], written: the packed bits; 0 beyond the last element. Element type u8; dense; overlaps no other tensor.
+/// - `x`: \[n\], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+/// - `little`: 1: the first element is the lowest bit, not the highest; PACKBITS_LITTLE_DEFAULT.
+///
+/// n: elements, from 0 to 1099511627776.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn packbits(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    little: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(13)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
+}
+
+/// Where packed segments begin: the running sum of ceil(length / 8).
+///
+/// - `out`: \[batch+1\], written: begins of the packed segments, and the end. Element type i32; dense; overlaps no other tensor.
+/// - `indptr`: \[batch+1\], read: begins of the segments, and the end. Element type i32 or i64; dense.
+///
+/// batch: segments, from 0 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn packed_indptr(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    indptr: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(14)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, indptr], &[], place, stream) }
+}
+
+/// The default of `little` in [`segment_packbits`].
+pub const SEGMENT_PACKBITS_LITTLE_DEFAULT: bool = false;
+
+/// Eight booleans to a byte, each segment by itself.
+///
+/// - `out`: \[packed\], written: the packed bits; 0 beyond the last segment. Element type u8; dense; overlaps no other tensor.
+/// - `x`: \[n\], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+/// - `indptr`: \[batch+1\], read: begins of the segments in x, and the end. Element type i32 or i64; dense.
+/// - `out_indptr`: \[batch+1\], read: begins of the segments in out, and the end: what packed_indptr gives. Element type i32; dense.
+/// - `little`: 1: the first element is the lowest bit, not the highest; SEGMENT_PACKBITS_LITTLE_DEFAULT.
+///
+/// batch: segments, from 0 to 16777216.
+///
+/// n: elements, from 0 to 1099511627776.
+///
+/// packed: bytes of out, from 0 to 1099511627776.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn segment_packbits(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    indptr: Tensor,
+    out_indptr: Tensor,
+    little: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(15)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
+}

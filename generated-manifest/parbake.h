@@ -334,6 +334,332 @@ PARBAKE_API int parbake_rmsnorm(
     double eps, double weight_bias,
     parbake_error **error);
 
+/**
+ * Largest magnitudes of 512 shares of a matrix: the largest of them is max(|x|).
+ *
+ * @param out [512], written: the largest magnitude of each share; empty shares have 0. Element type f32;
+ *   dense; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_amax(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    parbake_error **error);
+
+/**
+ * Block scales, row by row, to tiles of 128 rows × 4 columns.
+ *
+ * @param out [pad(rows,128), pad(columns,4)], written: the tiles; 0 where there is no scale. Element type u8;
+ *   dense; overlaps no other tensor.
+ * @param x [rows, columns], read: the scales. Element type u8; the last dimension dense, other strides are
+ *   free, 0 or more.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * columns: scales of a row, from 1 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_block_scale_interleave(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    parbake_error **error);
+
+#define PARBAKE_FP4_DEQUANTIZE_LAYOUT_DEFAULT 2
+#define PARBAKE_FP4_DEQUANTIZE_FORMAT_DEFAULT 0
+/**
+ * Values of NVFP4 or MXFP4: out = x · scale · global_scale.
+ *
+ * @param out [rows, 2*pairs], written: the values. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, pairs], read: the quantised elements, two to a byte, the first one in the low half. Element
+ *   type u8; the last dimension dense, other strides are free, 0 or more.
+ * @param scale [scale_rows, scale_columns], read: codes of the scales. Element type u8; the last dimension
+ *   dense, other strides are free, 0 or more.
+ * @param global_scale [1], read; may be absent: what values are multiplied by, 1 if absent: the reciprocal of
+ *   what the quantiser was given. Element type f32; dense.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_FP4_DEQUANTIZE_LAYOUT_DEFAULT.
+ * @param format 0 NVFP4, 1 MXFP4; from 0 to 1; PARBAKE_FP4_DEQUANTIZE_FORMAT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * pairs: bytes of a row of x: half its elements, which are whole blocks, from 8 to 8388608.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_fp4_dequantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *scale, const parbake_tensor *global_scale,
+    int32_t layout, int32_t format,
+    parbake_error **error);
+
+#define PARBAKE_FP4_QUANTIZE_LAYOUT_DEFAULT 2
+#define PARBAKE_FP4_QUANTIZE_FORMAT_DEFAULT 0
+/**
+ * 4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4.
+ *
+ * @param out [rows, hidden/2], written: the quantised elements, two to a byte, the first one in the low half.
+ *   Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps
+ *   no other tensor.
+ * @param scale [scale_rows, scale_columns], written: codes of the scales. Element type u8; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param global_scale [1], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 /
+ *   max(|x|); positive and finite, read on the device. Element type f32; dense.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_FP4_QUANTIZE_LAYOUT_DEFAULT.
+ * @param format 0 NVFP4, 1 MXFP4; from 0 to 1; PARBAKE_FP4_QUANTIZE_FORMAT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, a multiple of the block, from 16 to 16777216.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp4_quantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x, const parbake_tensor *global_scale,
+    int32_t layout, int32_t format,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT 1e-10
+#define PARBAKE_FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT false
+/**
+ * 8-bit floating point with a scale for each tile of 128 × 128: scale = max(amax, eps) / largest, out = x ·
+ * (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows/128, hidden/128], written: what an element of a tile of out stands for. Element type
+ *   f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT.
+ * @param power_of_two 1: scales are rounded up to powers of two;
+ *   PARBAKE_FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_block(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps, bool power_of_two,
+    parbake_error **error);
+
+/**
+ * 8-bit floating point with a given scale for the whole tensor: out = x · (1 / scale), saturated.
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param scale [1], read: what an element of out stands for: positive and finite, read on the device. Element
+ *   type f32; dense.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_tensor(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *scale,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT 1e-10
+/**
+ * 8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) /
+ * largest, out = x · (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [1], written: what an element of out stands for. Element type f32; dense; overlaps no other
+ *   tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param amax [512], read: the largest magnitudes of shares of x: what the op amax gives. Element type f32;
+ *   dense.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_tensor_dynamic(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x, const parbake_tensor *amax,
+    double eps,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT 1e-10
+/**
+ * 8-bit floating point with a scale for each row: scale = max(amax, eps) / largest, out = x · (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows], written: what an element of a row of out stands for. Element type f32; the last 0
+ *   dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_token(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT 1e-10
+#define PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT false
+/**
+ * 8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x
+ * · (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows, hidden/128], written: what an element of a group of out stands for; by rows or by
+ *   columns. Element type f32 or u8; the last 0 dimensions dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT.
+ * @param power_of_two 1: scales that are numbers are rounded up to powers of two;
+ *   PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_token_group(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps, bool power_of_two,
+    parbake_error **error);
+
+#define PARBAKE_MXFP8_DEQUANTIZE_LAYOUT_DEFAULT 2
+/**
+ * Values of MXFP8: out = x · 2^(scale − 127).
+ *
+ * @param out [rows, hidden], written: the values. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the quantised elements. Element type e4m3; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param scale [scale_rows, scale_columns], read: codes of the scales of each 32 elements. Element type u8;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_MXFP8_DEQUANTIZE_LAYOUT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_mxfp8_dequantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *scale,
+    int32_t layout,
+    parbake_error **error);
+
+#define PARBAKE_MXFP8_QUANTIZE_LAYOUT_DEFAULT 2
+/**
+ * MXFP8: e4m3 with a power of two (UE8M0) as the scale of each 32 elements of a row.
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [scale_rows, scale_columns], written: codes of the scales. Element type u8; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_MXFP8_QUANTIZE_LAYOUT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_mxfp8_quantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    int32_t layout,
+    parbake_error **error);
+
+#define PARBAKE_PACKBITS_LITTLE_DEFAULT false
+/**
+ * Eight booleans to a byte.
+ *
+ * @param out [n/8], written: the packed bits; 0 beyond the last element. Element type u8; dense; overlaps no
+ *   other tensor.
+ * @param x [n], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+ * @param little 1: the first element is the lowest bit, not the highest; PARBAKE_PACKBITS_LITTLE_DEFAULT.
+ *
+ * n: elements, from 0 to 1099511627776.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_packbits(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    bool little,
+    parbake_error **error);
+
+/**
+ * Where packed segments begin: the running sum of ceil(length / 8).
+ *
+ * @param out [batch+1], written: begins of the packed segments, and the end. Element type i32; dense;
+ *   overlaps no other tensor.
+ * @param indptr [batch+1], read: begins of the segments, and the end. Element type i32 or i64; dense.
+ *
+ * batch: segments, from 0 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_packed_indptr(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *indptr,
+    parbake_error **error);
+
+#define PARBAKE_SEGMENT_PACKBITS_LITTLE_DEFAULT false
+/**
+ * Eight booleans to a byte, each segment by itself.
+ *
+ * @param out [packed], written: the packed bits; 0 beyond the last segment. Element type u8; dense; overlaps
+ *   no other tensor.
+ * @param x [n], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+ * @param indptr [batch+1], read: begins of the segments in x, and the end. Element type i32 or i64; dense.
+ * @param out_indptr [batch+1], read: begins of the segments in out, and the end: what packed_indptr gives.
+ *   Element type i32; dense.
+ * @param little 1: the first element is the lowest bit, not the highest;
+ *   PARBAKE_SEGMENT_PACKBITS_LITTLE_DEFAULT.
+ *
+ * batch: segments, from 0 to 16777216.
+ * n: elements, from 0 to 1099511627776.
+ * packed: bytes of out, from 0 to 1099511627776.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_segment_packbits(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *indptr, const parbake_tensor *out_indptr,
+    bool little,
+    parbake_error **error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -5,12 +5,37 @@ VERSION = "0.1.0"
 
 FAMILIES = (
     "norm",
+    "quantization",
 )
 
 # Function: its family, and the op behind it.
 FUNCTIONS = {
+    "amax": ("quantization", "amax"),
+    "block_scale_interleave": ("quantization", "block_scale_interleave"),
+    "e2m1_and_ufp8sf_scale_to_float": ("quantization", "fp4_dequantize"),
+    "fp4_dequantize": ("quantization", "fp4_dequantize"),
+    "fp4_quantize": ("quantization", "fp4_quantize"),
+    "fp8_quantize_per_block": ("quantization", "fp8_quantize_per_block"),
+    "fp8_quantize_per_tensor": ("quantization", "fp8_quantize_per_tensor"),
+    "fp8_quantize_per_tensor_dynamic": ("quantization", "fp8_quantize_per_tensor_dynamic"),
+    "fp8_quantize_per_token": ("quantization", "fp8_quantize_per_token"),
+    "fp8_quantize_per_token_group": ("quantization", "fp8_quantize_per_token_group"),
     "fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
     "gemma_fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
     "gemma_rmsnorm": ("norm", "rmsnorm"),
+    "mxfp4_dequantize": ("quantization", "fp4_dequantize"),
+    "mxfp4_dequantize_host": ("quantization", "fp4_dequantize"),
+    "mxfp4_quantize": ("quantization", "fp4_quantize"),
+    "mxfp8_dequantize": ("quantization", "mxfp8_dequantize"),
+    "mxfp8_dequantize_host": ("quantization", "mxfp8_dequantize"),
+    "mxfp8_quantize": ("quantization", "mxfp8_quantize"),
+    "nvfp4_block_scale_interleave": ("quantization", "block_scale_interleave"),
+    "nvfp4_kv_dequantize": ("quantization", "fp4_dequantize"),
+    "nvfp4_kv_quantize": ("quantization", "fp4_quantize"),
+    "nvfp4_quantize": ("quantization", "fp4_quantize"),
+    "packbits": ("quantization", "packbits"),
+    "packed_indptr": ("quantization", "packed_indptr"),
+    "per_token_group_quant_8bit": ("quantization", "fp8_quantize_per_token_group"),
     "rmsnorm": ("norm", "rmsnorm"),
+    "segment_packbits": ("quantization", "segment_packbits"),
 }
