@@ -66,7 +66,6 @@ def amax(x, out=None, *, target=None):
     if (
         target is None
         and type(x) in _TENSORS
-        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False)))
@@ -74,6 +73,8 @@ def amax(x, out=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((512,), dtype=_types["f32"])
+            elif type(out) is not _Tensor:
+                return _call(_ROW_AMAX, target, x, out)
             _native_amax(out, x)
             return out
         except Exception as _error:
@@ -107,6 +108,7 @@ _ROW_AMAX = _Function(
     outputs=(
         (1, lambda x, out, *_: ((512,), "f32")),
     ),
+    hidden=0,
 )
 
 
@@ -137,7 +139,6 @@ def _block_scale_interleave(x, out=None, *, target=None):
     if (
         target is None
         and type(x) in _TENSORS
-        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False)))
@@ -145,6 +146,8 @@ def _block_scale_interleave(x, out=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((-(-x.shape[0] // 128) * 128, -(-x.shape[-1] // 4) * 4), dtype=_types["u8"])
+            elif type(out) is not _Tensor:
+                return _call(_ROW__BLOCK_SCALE_INTERLEAVE, target, x, out)
             _native_block_scale_interleave(out, x)
             return out
         except Exception as _error:
@@ -178,6 +181,7 @@ _ROW__BLOCK_SCALE_INTERLEAVE = _Function(
     outputs=(
         (1, lambda x, out, *_: ((-(-x.shape[0] // 128) * 128, -(-x.shape[-1] // 4) * 4), "u8")),
     ),
+    hidden=0,
 )
 
 
@@ -220,7 +224,6 @@ def fp4_dequantize(x, scale, global_scale=None, layout=2, format="nvfp4", out=No
         and type(x) in _TENSORS
         and type(scale) in _TENSORS
         and (global_scale is None or type(global_scale) in _TENSORS)
-        and (out is None or type(out) is _Tensor and dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or scale.requires_grad or getattr(global_scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
@@ -228,6 +231,8 @@ def fp4_dequantize(x, scale, global_scale=None, layout=2, format="nvfp4", out=No
         try:
             if out is None:
                 out = x.new_empty((x.shape[0], 2 * x.shape[-1]), dtype=_types[dtype if dtype is not None else "f16"])
+            elif type(out) is not _Tensor or dtype is not None:
+                return _call(_ROW_FP4_DEQUANTIZE, target, x, scale, global_scale, layout, format, out, dtype)
             _native_fp4_dequantize(out, x, scale, global_scale, layout, _choices_fp4_dequantize_1[format])
             return out
         except Exception as _error:
@@ -272,6 +277,7 @@ _ROW_FP4_DEQUANTIZE = _Function(
     outputs=(
         (5, lambda x, scale, global_scale, layout, format, out, dtype, *_: ((x.shape[0], 2 * x.shape[-1]), dtype if dtype is not None else "f16")),
     ),
+    hidden=0,
 )
 
 
@@ -314,8 +320,6 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
         target is None
         and type(x) in _TENSORS
         and (global_scale is None or type(global_scale) in _TENSORS)
-        and (out is None or type(out) is _Tensor)
-        and (scale is None or type(scale) is _Tensor and scale_rows is None and scale_columns is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(global_scale, "requires_grad", False) or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -323,8 +327,12 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
         try:
             if out is None:
                 out = x.new_empty((x.shape[0], -(-x.shape[-1] // 2)), dtype=_types["u8"])
+            elif type(out) is not _Tensor:
+                return _call(_ROW__FP4_QUANTIZE, target, x, global_scale, layout, format, out, scale, scale_rows, scale_columns)
             if scale is None:
                 scale = x.new_empty((scale_rows, scale_columns), dtype=_types["u8"])
+            elif type(scale) is not _Tensor or scale_rows is not None or scale_columns is not None:
+                return _call(_ROW__FP4_QUANTIZE, target, x, global_scale, layout, format, out, scale, scale_rows, scale_columns)
             _native_fp4_quantize(out, scale, x, global_scale, layout, _choices_fp4_quantize_1[format])
             return out, scale
         except Exception as _error:
@@ -374,6 +382,7 @@ _ROW__FP4_QUANTIZE = _Function(
         (4, lambda x, global_scale, layout, format, out, scale, scale_rows, scale_columns, *_: ((x.shape[0], -(-x.shape[-1] // 2)), "u8")),
         (5, lambda x, global_scale, layout, format, out, scale, scale_rows, scale_columns, *_: ((scale_rows, scale_columns), "u8")),
     ),
+    hidden=0,
 )
 
 
@@ -412,8 +421,6 @@ def fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=Non
     if (
         target is None
         and type(x) in _TENSORS
-        and (out is None or type(out) is _Tensor and out_dtype is None)
-        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -421,8 +428,12 @@ def fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=Non
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
+            elif type(out) is not _Tensor or out_dtype is not None:
+                return _call(_ROW_FP8_QUANTIZE_PER_BLOCK, target, x, eps, power_of_two, out, scale, out_dtype)
             if scale is None:
                 scale = x.new_empty((-(-x.shape[0] // 128), -(-x.shape[-1] // 128)), dtype=_types["f32"])
+            elif type(scale) is not _Tensor:
+                return _call(_ROW_FP8_QUANTIZE_PER_BLOCK, target, x, eps, power_of_two, out, scale, out_dtype)
             _native_fp8_quantize_per_block(out, scale, x, eps, power_of_two)
             return out, scale
         except Exception as _error:
@@ -472,6 +483,7 @@ _ROW_FP8_QUANTIZE_PER_BLOCK = _Function(
         (3, lambda x, eps, power_of_two, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
         (4, lambda x, eps, power_of_two, out, scale, out_dtype, *_: ((-(-x.shape[0] // 128), -(-x.shape[-1] // 128)), "f32")),
     ),
+    hidden=0,
 )
 
 
@@ -509,7 +521,6 @@ def fp8_quantize_per_tensor(x, scale, out=None, out_dtype=None, *, target=None):
         target is None
         and type(x) in _TENSORS
         and type(scale) in _TENSORS
-        and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or scale.requires_grad or getattr(out, "requires_grad", False)))
@@ -517,6 +528,8 @@ def fp8_quantize_per_tensor(x, scale, out=None, out_dtype=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
+            elif type(out) is not _Tensor or out_dtype is not None:
+                return _call(_ROW_FP8_QUANTIZE_PER_TENSOR, target, x, scale, out, out_dtype)
             _native_fp8_quantize_per_tensor(out, x, scale)
             return out
         except Exception as _error:
@@ -553,6 +566,7 @@ _ROW_FP8_QUANTIZE_PER_TENSOR = _Function(
     outputs=(
         (2, lambda x, scale, out, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
     ),
+    hidden=0,
 )
 
 
@@ -593,8 +607,6 @@ def fp8_quantize_per_tensor_dynamic(x, amax, eps=1e-10, out=None, scale=None, ou
         target is None
         and type(x) in _TENSORS
         and type(amax) in _TENSORS
-        and (out is None or type(out) is _Tensor and out_dtype is None)
-        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or amax.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -602,8 +614,12 @@ def fp8_quantize_per_tensor_dynamic(x, amax, eps=1e-10, out=None, scale=None, ou
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
+            elif type(out) is not _Tensor or out_dtype is not None:
+                return _call(_ROW_FP8_QUANTIZE_PER_TENSOR_DYNAMIC, target, x, amax, eps, out, scale, out_dtype)
             if scale is None:
                 scale = x.new_empty((1,), dtype=_types["f32"])
+            elif type(scale) is not _Tensor:
+                return _call(_ROW_FP8_QUANTIZE_PER_TENSOR_DYNAMIC, target, x, amax, eps, out, scale, out_dtype)
             _native_fp8_quantize_per_tensor_dynamic(out, scale, x, amax, eps)
             return out, scale
         except Exception as _error:
@@ -650,6 +666,7 @@ _ROW_FP8_QUANTIZE_PER_TENSOR_DYNAMIC = _Function(
         (3, lambda x, amax, eps, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
         (4, lambda x, amax, eps, out, scale, out_dtype, *_: ((1,), "f32")),
     ),
+    hidden=0,
 )
 
 
@@ -688,8 +705,6 @@ def fp8_quantize_per_token(x, eps=1e-10, out=None, scale=None, out_dtype=None, *
     if (
         target is None
         and type(x) in _TENSORS
-        and (out is None or type(out) is _Tensor and out_dtype is None)
-        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -697,8 +712,12 @@ def fp8_quantize_per_token(x, eps=1e-10, out=None, scale=None, out_dtype=None, *
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
+            elif type(out) is not _Tensor or out_dtype is not None:
+                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN, target, x, eps, out, scale, out_dtype)
             if scale is None:
                 scale = x.new_empty(x.shape[:-1], dtype=_types["f32"])
+            elif type(scale) is not _Tensor:
+                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN, target, x, eps, out, scale, out_dtype)
             _native_fp8_quantize_per_token(out, scale, x, eps)
             return out, scale
         except Exception as _error:
@@ -744,6 +763,7 @@ _ROW_FP8_QUANTIZE_PER_TOKEN = _Function(
         (2, lambda x, eps, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
         (3, lambda x, eps, out, scale, out_dtype, *_: (x.shape[:-1], "f32")),
     ),
+    hidden=0,
 )
 
 
@@ -784,8 +804,6 @@ def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, sca
     if (
         target is None
         and type(x) in _TENSORS
-        and (out is None or type(out) is _Tensor and out_dtype is None)
-        and (scale is None or type(scale) is _Tensor and scale_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -793,8 +811,12 @@ def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, sca
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
+            elif type(out) is not _Tensor or out_dtype is not None:
+                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN_GROUP, target, x, eps, power_of_two, out, scale, out_dtype, scale_dtype)
             if scale is None:
                 scale = x.new_empty((x.shape[0], -(-x.shape[-1] // 128)), dtype=_types[scale_dtype if scale_dtype is not None else "f32"])
+            elif type(scale) is not _Tensor or scale_dtype is not None:
+                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN_GROUP, target, x, eps, power_of_two, out, scale, out_dtype, scale_dtype)
             _native_fp8_quantize_per_token_group(out, scale, x, eps, power_of_two)
             return out, scale
         except Exception as _error:
@@ -846,6 +868,7 @@ _ROW_FP8_QUANTIZE_PER_TOKEN_GROUP = _Function(
         (3, lambda x, eps, power_of_two, out, scale, out_dtype, scale_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
         (4, lambda x, eps, power_of_two, out, scale, out_dtype, scale_dtype, *_: ((x.shape[0], -(-x.shape[-1] // 128)), scale_dtype if scale_dtype is not None else "f32")),
     ),
+    hidden=0,
 )
 
 
@@ -884,7 +907,6 @@ def mxfp8_dequantize(x, scale, layout=2, out=None, dtype=None, *, target=None):
         target is None
         and type(x) in _TENSORS
         and type(scale) in _TENSORS
-        and (out is None or type(out) is _Tensor and dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or scale.requires_grad or getattr(out, "requires_grad", False)))
@@ -892,6 +914,8 @@ def mxfp8_dequantize(x, scale, layout=2, out=None, dtype=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[dtype if dtype is not None else "f16"])
+            elif type(out) is not _Tensor or dtype is not None:
+                return _call(_ROW_MXFP8_DEQUANTIZE, target, x, scale, layout, out, dtype)
             _native_mxfp8_dequantize(out, x, scale, layout)
             return out
         except Exception as _error:
@@ -932,6 +956,7 @@ _ROW_MXFP8_DEQUANTIZE = _Function(
     outputs=(
         (3, lambda x, scale, layout, out, dtype, *_: (x.shape, dtype if dtype is not None else "f16")),
     ),
+    hidden=0,
 )
 
 
@@ -970,8 +995,6 @@ def _mxfp8_quantize(x, layout=2, out=None, scale=None, scale_rows=None, scale_co
     if (
         target is None
         and type(x) in _TENSORS
-        and (out is None or type(out) is _Tensor)
-        and (scale is None or type(scale) is _Tensor and scale_rows is None and scale_columns is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
@@ -979,8 +1002,12 @@ def _mxfp8_quantize(x, layout=2, out=None, scale=None, scale_rows=None, scale_co
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types["e4m3"])
+            elif type(out) is not _Tensor:
+                return _call(_ROW__MXFP8_QUANTIZE, target, x, layout, out, scale, scale_rows, scale_columns)
             if scale is None:
                 scale = x.new_empty((scale_rows, scale_columns), dtype=_types["u8"])
+            elif type(scale) is not _Tensor or scale_rows is not None or scale_columns is not None:
+                return _call(_ROW__MXFP8_QUANTIZE, target, x, layout, out, scale, scale_rows, scale_columns)
             _native_mxfp8_quantize(out, scale, x, layout)
             return out, scale
         except Exception as _error:
@@ -1026,6 +1053,7 @@ _ROW__MXFP8_QUANTIZE = _Function(
         (2, lambda x, layout, out, scale, scale_rows, scale_columns, *_: (x.shape, "e4m3")),
         (3, lambda x, layout, out, scale, scale_rows, scale_columns, *_: ((scale_rows, scale_columns), "u8")),
     ),
+    hidden=0,
 )
 
 
@@ -1057,7 +1085,6 @@ def _packbits(x, little=False, out=None, *, target=None):
     if (
         target is None
         and type(x) in _TENSORS
-        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False)))
@@ -1065,6 +1092,8 @@ def _packbits(x, little=False, out=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((-(-x.shape[0] // 8),), dtype=_types["u8"])
+            elif type(out) is not _Tensor:
+                return _call(_ROW__PACKBITS, target, x, little, out)
             _native_packbits(out, x, little)
             return out
         except Exception as _error:
@@ -1102,6 +1131,7 @@ _ROW__PACKBITS = _Function(
     outputs=(
         (2, lambda x, little, out, *_: ((-(-x.shape[0] // 8),), "u8")),
     ),
+    hidden=0,
 )
 
 
@@ -1132,7 +1162,6 @@ def packed_indptr(indptr, out=None, *, target=None):
     if (
         target is None
         and type(indptr) in _TENSORS
-        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (indptr.requires_grad or getattr(out, "requires_grad", False)))
@@ -1140,6 +1169,8 @@ def packed_indptr(indptr, out=None, *, target=None):
         try:
             if out is None:
                 out = indptr.new_empty(indptr.shape, dtype=_types["i32"])
+            elif type(out) is not _Tensor:
+                return _call(_ROW_PACKED_INDPTR, target, indptr, out)
             _native_packed_indptr(out, indptr)
             return out
         except Exception as _error:
@@ -1173,6 +1204,7 @@ _ROW_PACKED_INDPTR = _Function(
     outputs=(
         (1, lambda indptr, out, *_: (indptr.shape, "i32")),
     ),
+    hidden=0,
 )
 
 
@@ -1212,7 +1244,6 @@ def _segment_packbits(x, indptr, out_indptr, little=False, out=None, packed=None
         and type(x) in _TENSORS
         and type(indptr) in _TENSORS
         and type(out_indptr) in _TENSORS
-        and (out is None or type(out) is _Tensor and packed is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or indptr.requires_grad or out_indptr.requires_grad or getattr(out, "requires_grad", False)))
@@ -1220,6 +1251,8 @@ def _segment_packbits(x, indptr, out_indptr, little=False, out=None, packed=None
         try:
             if out is None:
                 out = x.new_empty((packed,), dtype=_types["u8"])
+            elif type(out) is not _Tensor or packed is not None:
+                return _call(_ROW__SEGMENT_PACKBITS, target, x, indptr, out_indptr, little, out, packed)
             _native_segment_packbits(out, x, indptr, out_indptr, little)
             return out
         except Exception as _error:
@@ -1260,6 +1293,7 @@ _ROW__SEGMENT_PACKBITS = _Function(
     outputs=(
         (4, lambda x, indptr, out_indptr, little, out, packed, *_: ((packed,), "u8")),
     ),
+    hidden=0,
 )
 
 
