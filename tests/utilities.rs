@@ -3,3 +3,5 @@
 mod common;
 #[path = "utilities/harness.rs"]
 mod harness;
+#[path = "utilities/sampling.rs"]
+mod sampling;
