@@ -40,7 +40,9 @@ fn check_fixed(op: &Op, name: &str, value: &Constant) -> Result<(), String> {
         (Some(Kind::Scalar(_)), Constant::Number(n)) if n.is_finite() => Ok(()),
         (Some(Kind::Choice(s, _)), _) if op.number(s, value).is_some_and(|n| n >= s.min && n <= s.max) => Ok(()),
         (Some(Kind::Element(axis)), Constant::Name(n)) if axis.values.iter().any(|v| &v.value == n) => Ok(()),
-        (Some(Kind::Scalar(_) | Kind::Choice(..) | Kind::Element(_)), _) => Err(format!("`{name}` is fixed to {value}")),
+        (Some(Kind::Scalar(_) | Kind::Choice(..) | Kind::Element(_)), _) => {
+            Err(format!("`{name}` is fixed to {value}"))
+        }
         _ => Err(format!("there is no scalar `{name}`")),
     }
 }
@@ -124,7 +126,9 @@ fn check_arguments(op: &Op, peer: &Peer, i: &str, wrong: &mut dyn FnMut(&[&str],
             wrong(&["peers", i, "returns"], message);
         }
     }
-    let Some(function) = op.functions().into_iter().find(|f| f.peer.is_some_and(|p| p.name == peer.name)) else { return };
+    let Some(function) = op.functions().into_iter().find(|f| f.peer.is_some_and(|p| p.name == peer.name)) else {
+        return;
+    };
     for dim in op.open_extents(&function.outputs).iter().filter(|d| !meant.contains(&d.name)) {
         wrong(&at, format!("no argument is `{}`, an extent of outputs that no input says", dim.name));
     }
@@ -204,6 +208,7 @@ returns = "out"
         assert_eq!(complaints("demo/scale/op.toml", &wide), "");
         let dim = "[[dim]]\nname = \"m\"\nsummary = \"more\"\nmin = 1\nmax = 9\n\n[[tensor]]";
         let open = text.replacen("shape = [\"n\"]", "shape = [\"m\"]", 1).replacen("[[tensor]]", dim, 1);
+        let open = open.replace("\nn = 16\n", "\nn = 16\nm = 4\n");
         let expected = "demo/scale/op.toml:10:1: no argument is `m`, an extent of outputs that no input says";
         assert_eq!(complaints("demo/scale/op.toml", &open), expected);
         let said = open.replace("{ name = \"factor\" },", "{ name = \"factor\" }, { name = \"size\", is = \"m\" },");

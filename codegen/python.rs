@@ -77,9 +77,19 @@ pub(crate) fn public(op: &Op, tree: &KernelTree) -> Vec<(String, String)> {
 /// Refuses what cannot be copied, and functions of one name: they are all attributes of the package.
 pub(crate) fn check(ops: &[Op], tree: &KernelTree) -> Result<(), RegistryError> {
     let (mut bad, mut imported): (Vec<BadDefinition>, BTreeSet<String>) = (Vec::new(), BTreeSet::new());
+    // What only one api.py uses is in one module with what others of its family use.
+    let mut private: BTreeMap<(&str, String), &Op> = BTreeMap::new();
     for op in ops {
         match api::read(op, tree) {
-            Ok(api) => imported.extend(api.imports),
+            Ok(api) => {
+                imported.extend(api.imports);
+                for name in api.private {
+                    if let Some(first) = private.insert((&op.family, name.clone()), op) {
+                        let (first, second) = (api::path(first), api::path(op));
+                        return Err(RegistryError::Function { name, first, second });
+                    }
+                }
+            }
             Err(e) => bad.push(e),
         }
     }
@@ -155,7 +165,8 @@ fn stub(family: &str, parts: &[Part<'_>]) -> String {
                     format!("tuple[{}]", kinds.collect::<Vec<_>>().join(", "))
                 }
             };
-            let _ = writeln!(text, "    *,\n    {TARGET}: Literal[\"auto\", \"host\"] | None = None,\n) -> {result}: ...");
+            let _ =
+                writeln!(text, "    *,\n    {TARGET}: Literal[\"auto\", \"host\"] | None = None,\n) -> {result}: ...");
         }
         for f in &api.functions {
             let _ = writeln!(text, "\ndef {}(", f.name);
@@ -203,8 +214,7 @@ fn module(family: &str, parts: &[Part<'_>]) -> String {
     text += "from parbake._call import traced as _traced, unclear as _unclear\n\n";
     text +=
         "# Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many\n";
-    text +=
-        "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;\n";
+    text += "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;\n";
     text += "# and the functions of TVM FFI.\n_Tensor = _Unbound\n_TENSORS = ()\n";
     text += "_grad = _modes = _tracing = _forward = _empty_like = _types = None\n";
     parts.iter().for_each(|p| text += &format!("_native_{} = None\n", p.op.name));

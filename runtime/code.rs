@@ -80,6 +80,8 @@ pub(crate) enum Code {
     },
     Host {
         entry: HostEntry,
+        /// The order of threads.
+        schedule: u64,
     },
 }
 
@@ -167,7 +169,7 @@ impl Code {
     }
 
     /// Loads a shared object from memory. What was verified is what runs: no file can change in between.
-    pub(crate) fn load_host(image: &[u8], entry: &str) -> Result<Self, String> {
+    pub(crate) fn load_host(image: &[u8], entry: &str, schedule: u64) -> Result<Self, String> {
         unsafe extern "C" {
             fn memfd_create(name: *const c_char, flags: u32) -> c_int;
         }
@@ -190,7 +192,7 @@ impl Code {
         // number must never be used again: the file stays open.
         std::mem::forget(library);
         let _ = file.into_raw_fd();
-        Ok(Self::Host { entry })
+        Ok(Self::Host { entry, schedule })
     }
 }
 
@@ -231,7 +233,7 @@ impl Kernel {
                 };
                 Ok(ready.table.check("cuLaunchKernelEx", code)?)
             }
-            Code::Host { entry } => {
+            Code::Host { entry, schedule } => {
                 assert!(launch.cluster <= 1, "bug: `{}` was launched in clusters on the host target", self.uri);
                 let jobs = processors();
                 let mut host = HostLaunch {
@@ -239,6 +241,7 @@ impl Kernel {
                     block: launch.block,
                     smem: u64::from(launch.shared),
                     jobs,
+                    seed: *schedule,
                     ..HostLaunch::default()
                 };
                 let mut error = [0u8; 2048];

@@ -126,11 +126,8 @@ impl Library {
         let target = judged.target;
         (decision.from, decision.target) = (Some(origin), Some(target));
         let code = match place {
-            Place::Host => Code::load_host(&image, &spec.entry()).map_err(|why| Error::Load {
-                uri: spec.uri.clone(),
-                target: target.to_string(),
-                why,
-            })?,
+            Place::Host => Code::load_host(&image, &spec.entry(), self.config.host_schedule)
+                .map_err(|why| Error::Load { uri: spec.uri.clone(), target: target.to_string(), why })?,
             Place::Cuda(ordinal) => {
                 let unlike = |why| Error::Image { uri: spec.uri.clone(), target, origin, why };
                 checked_image(&image, origin, judged, &spec.entry()).map_err(unlike)?;

@@ -46,6 +46,7 @@ pub const SETTINGS: &[Setting] = &[
         "none",
         "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by that feature",
     ),
+    setting("PARBAKE_AOT_OPS", "globs", "*", "Ops that such a build bakes, as in `norm/*,rope`"),
     setting(
         "PARBAKE_ARCHS",
         "targets",
@@ -90,6 +91,12 @@ pub const SETTINGS: &[Setting] = &[
         "The most dumps that are kept, whoever wrote them; a call beyond them is not dumped",
     ),
     setting("PARBAKE_GEN", "path", "<workspace>/gen", "Where generated sources are left for a person to read"),
+    setting(
+        "PARBAKE_HOST_SCHEDULE",
+        "number",
+        "0",
+        "The order in which the host target runs threads: 0 as they are numbered, 1 backwards, more by chance of that seed. For finding races in kernels",
+    ),
     setting("PARBAKE_JIT", "boolean", "on", "`off` makes an uncovered kernel an error that names the gap"),
     setting(
         "PARBAKE_JOBS",
@@ -252,6 +259,8 @@ impl BadSetting {
 pub struct Config {
     /// Targets to bake in a build with the feature `aot`.
     pub aot_archs: Option<Vec<Target>>,
+    /// Ops that such a build bakes.
+    pub aot_ops: String,
     /// Targets requested besides those of the devices found.
     pub archs: Option<Vec<Target>>,
     /// Explicit bundles.
@@ -268,6 +277,8 @@ pub struct Config {
     pub dump_count: u64,
     /// Where generated sources go, if not below the workspace.
     pub generated: Option<PathBuf>,
+    /// The order in which the host target runs threads.
+    pub host_schedule: u64,
     /// Whether an uncovered kernel may be compiled.
     pub jit: bool,
     /// How many compilers run at once.
@@ -412,6 +423,7 @@ impl Config {
         let vars: BTreeMap<String, String> = pairs.into_iter().filter(|(_, v)| !v.is_empty()).collect();
         let mut config = Self {
             aot_archs: None,
+            aot_ops: "*".to_owned(),
             archs: None,
             bundles: Vec::new(),
             cache: true,
@@ -420,6 +432,7 @@ impl Config {
             dump_bytes: 10 << 30,
             dump_count: 1000,
             generated: None,
+            host_schedule: 0,
             jit: true,
             jobs: std::thread::available_parallelism().map_or(1, usize::from),
             keep: false,
@@ -494,6 +507,7 @@ impl Config {
         let targets = || Target::parse_list(text).map_err(|e| bad(&format!("a list of architectures ({e})")));
         match setting.name {
             "PARBAKE_AOT_ARCHS" => self.aot_archs = Some(targets()?),
+            "PARBAKE_AOT_OPS" => self.aot_ops = text.to_owned(),
             "PARBAKE_ARCHS" => self.archs = Some(targets()?),
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
             "PARBAKE_CACHE" => self.cache = flag()?,
@@ -505,6 +519,7 @@ impl Config {
                 self.dump_count = count.ok_or_else(|| bad("a number from 1 to 1000000"))?;
             }
             "PARBAKE_GEN" => self.generated = Some(path(text)?),
+            "PARBAKE_HOST_SCHEDULE" => self.host_schedule = text.parse().map_err(|_| bad("a number"))?,
             "PARBAKE_JIT" => self.jit = flag()?,
             "PARBAKE_JOBS" => {
                 self.jobs = text
@@ -582,6 +597,7 @@ impl Config {
         let value = match setting.name {
             "PARBAKE_DUMPS" => self.workspace.join("dumps").display().to_string(),
             "PARBAKE_GEN" => self.workspace.join("gen").display().to_string(),
+            "PARBAKE_HOST_SCHEDULE" => self.host_schedule.to_string(),
             "PARBAKE_JOBS" => self.jobs.to_string(),
             "PARBAKE_LOCK_TIMEOUT" => self.lock_timeout.as_secs().to_string(),
             "PARBAKE_SIGNATURE" => self.signature.word().to_owned(),

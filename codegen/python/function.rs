@@ -74,8 +74,12 @@ impl<'a> Writer<'a> {
         let others = self.tensors().filter(|(_, t)| !always(t));
         let others = others.map(|(name, _)| format!("getattr({name}, \"requires_grad\", False)"));
         let gradients: Vec<_> = sure.chain(others).collect();
-        if !gradients.is_empty() {
-            let _ = writeln!(text, "        and not (_grad() and ({}))", gradients.join(" or "));
+        let all = gradients.join(" or ");
+        if all.len() > 90 {
+            let lines = gradients.join("\n                or ");
+            let _ = writeln!(text, "        and not (\n            _grad()\n            and (\n                {lines}\n            )\n        )");
+        } else if !gradients.is_empty() {
+            let _ = writeln!(text, "        and not (_grad() and ({all}))");
         }
         let otherwise = format!("return _call({}, {TARGET}, {})", self.row, self.names());
         text.push_str("    ):\n        try:\n");
@@ -145,7 +149,9 @@ impl<'a> Writer<'a> {
             let name = &p.name;
             let _ = match p.kind {
                 Kind::Scalar(s) => match s.default {
-                    Some(default) => writeln!(text, "    if {name} is None:\n        {name} = {}", scalar_text(s, default)),
+                    Some(default) => {
+                        writeln!(text, "    if {name} is None:\n        {name} = {}", scalar_text(s, default))
+                    }
                     None => Ok(()),
                 },
                 Kind::Choice(..) | Kind::Element(_) => writeln!(text, "    {name} = _chosen({row}, {place}, {name})"),
@@ -185,7 +191,10 @@ impl<'a> Writer<'a> {
             if f.argument(&output.name).is_none() {
                 let _ = writeln!(text, "    {made}");
             } else if output.optional {
-                let _ = writeln!(text, "    if {name} is True:\n        {made}\n    elif {name} is False:\n        {name} = None");
+                let _ = writeln!(
+                    text,
+                    "    if {name} is True:\n        {made}\n    elif {name} is False:\n        {name} = None"
+                );
             } else if several {
                 let _ = writeln!(text, "    if {name} is None:\n        {made}");
             }
@@ -199,7 +208,11 @@ impl<'a> Writer<'a> {
     fn facts(&self, text: &mut String) {
         let Self { op, f, row, real } = self;
         let name = &f.name;
-        let _ = writeln!(text, "\n\n{row} = _Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",", op.name);
+        let _ = writeln!(
+            text,
+            "\n\n{row} = _Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",",
+            op.name
+        );
         text.push_str("    # Argument: role, and its shape, its default or its values.\n    parameters=(\n");
         let hidden: Vec<_> = f.hidden().collect();
         let tensor = |t: &Tensor| {

@@ -24,9 +24,15 @@ _NUMBERS = {float: numpy.float64, int: numpy.int64, bool: numpy.bool_}
 
 def call(function, target, arguments):
     """Calls a function with its arguments in order."""
+    arguments = list(arguments)
     for place, _ in function.outputs:
         given, optional = arguments[place], function.parameters[place][1] == "out?"
-        if given is not None and not (optional and isinstance(given, bool)):
+        if optional and isinstance(given, bool):
+            arguments[place] = given or None
+        elif given is not None and _arrays.is_tensor(given) and function.public.__name__.startswith("_"):
+            # For functions that are written by hand it says what the new array is like.
+            arguments[place] = jax.ShapeDtypeStruct(tuple(given.shape), given.dtype)
+        elif given is not None:
             raise TypeError(
                 f"parbake.{function.name}: arrays of JAX do not change; nothing was launched\n"
                 f"  {function.parameters[place][0]}: expected None, got {type(given).__name__}\n"
@@ -57,9 +63,9 @@ def call(function, target, arguments):
     places = tuple(i for i in function.tensors if i is not None and i not in allocated and arguments[i] is not None)
     wanted = tuple(
         i for i, (place, _) in enumerate(function.outputs)
-        if function.parameters[place][1] == "out" or arguments[place] is True
+        if function.parameters[place][1] == "out" or arguments[place] is not None
     )
-    facts = tuple((place, arguments[place]) for place in function.open)
+    facts = tuple((place, arguments[place]) for place in [*function.open, *allocated])
     run = _compiled(function, "auto" if target is None else target, places, wanted, facts, tuple(scalars))
     results = list(run(*(arguments[place] for place in places)))
     # One that is absent has its place among those that are returned.
@@ -98,6 +104,9 @@ def _compiled(function, target, places, wanted, facts, scalars):
         shapes = []
         for i in wanted:
             place, made = function.outputs[i]
+            if _arrays.is_tensor(arguments[place]):
+                shapes.append(arguments[place])
+                continue
             try:
                 shape, dtype = made(*arguments)
                 dtype = dtype if not isinstance(dtype, str) else _arrays.element(tensors[0], dtype)
