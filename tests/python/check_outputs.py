@@ -117,6 +117,21 @@ def bind():
         _load._module = Module(_load.module())
 
 
+def bind_jax():
+    """What XLA hands over is lent: Python may keep it only if it says that it might."""
+    import jax_tvm_ffi
+
+    bind()
+    register = jax_tvm_ffi.register_ffi_target
+    if not hasattr(register, "lends"):
+
+        def owned(name, *given, **named):
+            return register(name, *given, **dict(named, pass_owned_tensor=True) if "demo_" in name else named)
+
+        owned.lends = False
+        jax_tvm_ffi.register_ffi_target = owned
+
+
 def shape(tensor):
     return tuple(tensor.shape)
 
@@ -247,6 +262,7 @@ def from_torch():
 @check("tvm_ffi", "jax", "jax_tvm_ffi", "cpu")
 def from_jax():
     framework = frameworks(Jax)
+    bind_jax()
     outputs(framework)
     by_hand(framework)
     with framework.jax.enable_x64(True):
@@ -258,7 +274,7 @@ def under_jit_and_vmap():
     import jax
 
     framework = frameworks(Jax)
-    bind()
+    bind_jax()
     values = random((3, 2, 8), "f32", 1)
     x = framework.make(values, "f32")
     layer = lambda x: demo.demo_glu(x, "silu", amax=True, target="host")  # noqa: E731
