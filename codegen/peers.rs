@@ -216,7 +216,7 @@ returns = "out"
         // Without an input that every call has there is nothing to allocate after.
         let absent = text.replacen("summary = \"the input\"", "summary = \"the input\"\noptional = true", 1);
         let expected = "demo/scale/op.toml:16:1: `out` cannot be allocated: there is no input that every call has";
-        assert_eq!(complaints("demo/scale/op.toml", &absent), expected);
+        assert!(complaints("demo/scale/op.toml", &absent).contains(expected));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl<'a> Writer<'a> {
         let others = others.map(|(name, _)| format!("getattr({name}, \"requires_grad\", False)"));
         let gradients: Vec<_> = sure.chain(others).collect();
         let all = gradients.join(" or ");
-        if all.len() > 90 {
+        if all.len() > 88 {
             let lines = gradients.join("\n                or ");
             let _ = writeln!(text, "        and not (\n            _grad()\n            and (\n                {lines}\n            )\n        )");
         } else if !gradients.is_empty() {

@@ -68,10 +68,10 @@ def call(function, target, arguments):
     facts = tuple((place, arguments[place]) for place in [*function.open, *allocated])
     run = _compiled(function, "auto" if target is None else target, places, wanted, facts, tuple(scalars))
     results = list(run(*(arguments[place] for place in places)))
-    # One that is absent has its place among those that are returned.
-    outputs = [results.pop(0) if i in wanted else None for i in range(len(function.outputs))] + results
-    single = len(function.outputs) == 1 and len(outputs) == 1
-    return outputs[0] if single else tuple(outputs)
+    # What is absent has its place among those that are returned.
+    returned = [results.pop(0) if i in wanted else None for i in range(len(function.outputs))]
+    returned += [results.pop(0) if i in places else None for i in function.changed if i not in allocated]
+    return tuple(returned) if len(returned) > 1 else returned[0]
 
 
 def _refuse(function, name, expected, value):
@@ -84,7 +84,7 @@ def _refuse(function, name, expected, value):
 @lru_cache(maxsize=1024)
 def _compiled(function, target, places, wanted, facts, scalars):
     """A function of the arrays at `places`, which gives the outputs that are wanted and then what would be changed."""
-    changed = [i for i in places if function.parameters[i][1].startswith(("inout", "out"))]
+    changed = [i for i in function.changed if i in places]
     results = [function.outputs[i][0] for i in wanted] + changed
     aliases = {places.index(i): results.index(i) for i in changed}
     # What the op is called with: a result, an array, or nothing. What is changed in place is both.

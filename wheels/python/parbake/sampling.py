@@ -17,7 +17,20 @@ _native_softmax = None
 _choices_sample_0 = {None: 0, "probs": 0, 0: 0, "logits": 1, 1: 1}
 
 
-def chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds=None, offsets=None, seed=0, offset=0, tokens=None, *, target=None):
+def chain_speculative_sampling(
+    accepted,
+    emitted,
+    draft_probs,
+    draft_token_ids,
+    target_probs,
+    seeds=None,
+    offsets=None,
+    seed=0,
+    offset=0,
+    tokens=None,
+    *,
+    target=None,
+):
     """Accepts draft tokens of speculative decoding up to the first that the target model refuses, and draws the next.
 
     Args:
@@ -72,28 +85,112 @@ def chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, 
         and (tokens is None or type(tokens) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (accepted.requires_grad or emitted.requires_grad or draft_probs.requires_grad or draft_token_ids.requires_grad or target_probs.requires_grad or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                accepted.requires_grad
+                or emitted.requires_grad
+                or draft_probs.requires_grad
+                or draft_token_ids.requires_grad
+                or target_probs.requires_grad
+                or getattr(seeds, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(tokens, "requires_grad", False)
+            )
+        )
     ):
         try:
             if tokens is None:
                 tokens = accepted.new_empty((accepted.shape[0], draft_probs.shape[1] + 1), dtype=_types["i32"])
-            _native_chain_speculative_sampling(tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset)
+            _native_chain_speculative_sampling(
+                tokens,
+                accepted,
+                emitted,
+                draft_probs,
+                draft_token_ids,
+                target_probs,
+                seeds,
+                offsets,
+                seed,
+                offset,
+            )
             return tokens
         except Exception as _error:
             if not _unclear(_error, seed, offset):
                 raise
-    return _call(_ROW_CHAIN_SPECULATIVE_SAMPLING, target, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
+    return _call(
+        _ROW_CHAIN_SPECULATIVE_SAMPLING,
+        target,
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+    )
 
 
-def _traced_chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds=None, offsets=None, seed=0, offset=0, tokens=None, *, target=None):
+def _traced_chain_speculative_sampling(
+    accepted,
+    emitted,
+    draft_probs,
+    draft_token_ids,
+    target_probs,
+    seeds=None,
+    offsets=None,
+    seed=0,
+    offset=0,
+    tokens=None,
+    *,
+    target=None,
+):
     if seed is None:
         seed = 0
     if offset is None:
         offset = 0
-    _operators = _traced(_ROW_CHAIN_SPECULATIVE_SAMPLING, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
+    _operators = _traced(
+        _ROW_CHAIN_SPECULATIVE_SAMPLING,
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+    )
     if tokens is None:
-        return _operators.chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, target)
-    _operators.chain_speculative_sampling_out(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens, target)
+        return _operators.chain_speculative_sampling(
+            accepted,
+            emitted,
+            draft_probs,
+            draft_token_ids,
+            target_probs,
+            seeds,
+            offsets,
+            seed,
+            offset,
+            target,
+        )
+    _operators.chain_speculative_sampling_out(
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+        target,
+    )
     return tokens
 
 
@@ -122,12 +219,46 @@ _ROW_CHAIN_SPECULATIVE_SAMPLING = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (9, lambda accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens, *_: ((accepted.shape[0], draft_probs.shape[1] + 1), "i32")),
+        (
+            9,
+            lambda accepted,
+            emitted,
+            draft_probs,
+            draft_token_ids,
+            target_probs,
+            seeds,
+            offsets,
+            seed,
+            offset,
+            tokens,
+            *_: ((accepted.shape[0], draft_probs.shape[1] + 1), "i32"),
+        ),
     ),
 )
 
 
-def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, offsets=None, logits="probs", top_k=2147483647, top_p=1.0, min_p=0.0, top_k_first=False, seed=0, offset=0, tokens=None, valid=None, rows=None, index=None, *, target=None):
+def sample(
+    x,
+    indices=None,
+    top_ks=None,
+    top_ps=None,
+    min_ps=None,
+    seeds=None,
+    offsets=None,
+    logits="probs",
+    top_k=2147483647,
+    top_p=1.0,
+    min_p=0.0,
+    top_k_first=False,
+    seed=0,
+    offset=0,
+    tokens=None,
+    valid=None,
+    rows=None,
+    index=None,
+    *,
+    target=None,
+):
     """A token from each row of probabilities or logits, of those that top-k, top-p and min-p keep.
 
     Args:
@@ -192,22 +323,104 @@ def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, o
         and (valid is None or type(valid) is _Tensor and rows is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(indices, "requires_grad", False) or getattr(top_ks, "requires_grad", False) or getattr(top_ps, "requires_grad", False) or getattr(min_ps, "requires_grad", False) or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False) or getattr(valid, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(indices, "requires_grad", False)
+                or getattr(top_ks, "requires_grad", False)
+                or getattr(top_ps, "requires_grad", False)
+                or getattr(min_ps, "requires_grad", False)
+                or getattr(seeds, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(tokens, "requires_grad", False)
+                or getattr(valid, "requires_grad", False)
+            )
+        )
     ):
         try:
             if tokens is None:
-                tokens = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types[index if index is not None else indices.dtype if indices is not None else "i32"])
+                tokens = x.new_empty(
+                    (
+                        (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                    ),
+                    dtype=_types[index if index is not None else indices.dtype if indices is not None else "i32"],
+                )
             if valid is None:
-                valid = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types["bool"])
-            _native_sample(tokens, valid, x, indices, top_ks, top_ps, min_ps, seeds, offsets, _choices_sample_0[logits], top_k, top_p, min_p, top_k_first, seed, offset)
+                valid = x.new_empty(
+                    (
+                        (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                    ),
+                    dtype=_types["bool"],
+                )
+            _native_sample(
+                tokens,
+                valid,
+                x,
+                indices,
+                top_ks,
+                top_ps,
+                min_ps,
+                seeds,
+                offsets,
+                _choices_sample_0[logits],
+                top_k,
+                top_p,
+                min_p,
+                top_k_first,
+                seed,
+                offset,
+            )
             return tokens, valid
         except Exception as _error:
             if not _unclear(_error, top_k, top_p, min_p, top_k_first, seed, offset):
                 raise
-    return _call(_ROW_SAMPLE, target, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+    return _call(
+        _ROW_SAMPLE,
+        target,
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        rows,
+        index,
+    )
 
 
-def _traced_sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, offsets=None, logits="probs", top_k=2147483647, top_p=1.0, min_p=0.0, top_k_first=False, seed=0, offset=0, tokens=None, valid=None, rows=None, index=None, *, target=None):
+def _traced_sample(
+    x,
+    indices=None,
+    top_ks=None,
+    top_ps=None,
+    min_ps=None,
+    seeds=None,
+    offsets=None,
+    logits="probs",
+    top_k=2147483647,
+    top_p=1.0,
+    min_p=0.0,
+    top_k_first=False,
+    seed=0,
+    offset=0,
+    tokens=None,
+    valid=None,
+    rows=None,
+    index=None,
+    *,
+    target=None,
+):
     logits = _chosen(_ROW_SAMPLE, 7, logits)
     if top_k is None:
         top_k = 2147483647
@@ -222,14 +435,112 @@ def _traced_sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds
     if offset is None:
         offset = 0
     index = _chosen(_ROW_SAMPLE, 17, index)
-    _operators = _traced(_ROW_SAMPLE, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+    _operators = _traced(
+        _ROW_SAMPLE,
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        rows,
+        index,
+    )
     if tokens is None and valid is None:
-        return _operators.sample(x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, rows, index, target)
+        return _operators.sample(
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            rows,
+            index,
+            target,
+        )
     if tokens is None:
-        tokens = _filled(_ROW_SAMPLE, 0, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+        tokens = _filled(
+            _ROW_SAMPLE,
+            0,
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+        )
     if valid is None:
-        valid = _filled(_ROW_SAMPLE, 1, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
-    _operators.sample_out(x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, target)
+        valid = _filled(
+            _ROW_SAMPLE,
+            1,
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+        )
+    _operators.sample_out(
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        target,
+    )
     return tokens, valid
 
 
@@ -271,8 +582,60 @@ _ROW_SAMPLE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (14, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), index if index is not None else indices.dtype if indices is not None else "i32")),
-        (15, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), "bool")),
+        (
+            14,
+            lambda x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+            *_: (
+                (
+                    (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                ),
+                index if index is not None else indices.dtype if indices is not None else "i32",
+            ),
+        ),
+        (
+            15,
+            lambda x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+            *_: (
+                (
+                    (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                ),
+                "bool",
+            ),
+        ),
     ),
 )
 
@@ -313,7 +676,14 @@ def softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=No
         and (probs is None or type(probs) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (logits.requires_grad or getattr(temperatures, "requires_grad", False) or getattr(probs, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                logits.requires_grad
+                or getattr(temperatures, "requires_grad", False)
+                or getattr(probs, "requires_grad", False)
+            )
+        )
     ):
         try:
             if probs is None:
