@@ -74,8 +74,12 @@ impl<'a> Writer<'a> {
         let others = self.tensors().filter(|(_, t)| !always(t));
         let others = others.map(|(name, _)| format!("getattr({name}, \"requires_grad\", False)"));
         let gradients: Vec<_> = sure.chain(others).collect();
-        if !gradients.is_empty() {
-            let _ = writeln!(text, "        and not (_grad() and ({}))", gradients.join(" or "));
+        let all = gradients.join(" or ");
+        if all.len() > 88 {
+            let lines = gradients.join("\n                or ");
+            let _ = writeln!(text, "        and not (\n            _grad()\n            and (\n                {lines}\n            )\n        )");
+        } else if !gradients.is_empty() {
+            let _ = writeln!(text, "        and not (_grad() and ({all}))");
         }
         let otherwise = format!("return _call({}, {TARGET}, {})", self.row, self.names());
         text.push_str("    ):\n        try:\n");

@@ -66,6 +66,7 @@ def amax(x, out=None, *, target=None):
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False)))
@@ -73,8 +74,6 @@ def amax(x, out=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((512,), dtype=_types["f32"])
-            elif type(out) is not _Tensor:
-                return _call(_ROW_AMAX, target, x, out)
             _native_amax(out, x)
             return out
         except Exception as _error:
@@ -108,7 +107,6 @@ _ROW_AMAX = _Function(
     outputs=(
         (1, lambda x, out, *_: ((512,), "f32")),
     ),
-    hidden=0,
 )
 
 
@@ -130,15 +128,11 @@ def _block_scale_interleave(x, out=None, *, target=None):
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.zeros(256, 448, dtype=torch.uint8, device="cuda")
-        >>> out = parbake._block_scale_interleave(x)
     """
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False)))
@@ -146,8 +140,6 @@ def _block_scale_interleave(x, out=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((-(-x.shape[0] // 128) * 128, -(-x.shape[-1] // 4) * 4), dtype=_types["u8"])
-            elif type(out) is not _Tensor:
-                return _call(_ROW__BLOCK_SCALE_INTERLEAVE, target, x, out)
             _native_block_scale_interleave(out, x)
             return out
         except Exception as _error:
@@ -181,7 +173,6 @@ _ROW__BLOCK_SCALE_INTERLEAVE = _Function(
     outputs=(
         (1, lambda x, out, *_: ((-(-x.shape[0] // 128) * 128, -(-x.shape[-1] // 4) * 4), "u8")),
     ),
-    hidden=0,
 )
 
 
@@ -224,15 +215,22 @@ def fp4_dequantize(x, scale, global_scale=None, layout=2, format="nvfp4", out=No
         and type(x) in _TENSORS
         and type(scale) in _TENSORS
         and (global_scale is None or type(global_scale) in _TENSORS)
+        and (out is None or type(out) is _Tensor and dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or scale.requires_grad or getattr(global_scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or scale.requires_grad
+                or getattr(global_scale, "requires_grad", False)
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty((x.shape[0], 2 * x.shape[-1]), dtype=_types[dtype if dtype is not None else "f16"])
-            elif type(out) is not _Tensor or dtype is not None:
-                return _call(_ROW_FP4_DEQUANTIZE, target, x, scale, global_scale, layout, format, out, dtype)
             _native_fp4_dequantize(out, x, scale, global_scale, layout, _choices_fp4_dequantize_1[format])
             return out
         except Exception as _error:
@@ -275,13 +273,33 @@ _ROW_FP4_DEQUANTIZE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (5, lambda x, scale, global_scale, layout, format, out, dtype, *_: ((x.shape[0], 2 * x.shape[-1]), dtype if dtype is not None else "f16")),
+        (
+            5,
+            lambda x,
+            scale,
+            global_scale,
+            layout,
+            format,
+            out,
+            dtype,
+            *_: ((x.shape[0], 2 * x.shape[-1]), dtype if dtype is not None else "f16"),
+        ),
     ),
-    hidden=0,
 )
 
 
-def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scale=None, scale_rows=None, scale_columns=None, *, target=None):
+def _fp4_quantize(
+    x,
+    global_scale=None,
+    layout=2,
+    format="nvfp4",
+    out=None,
+    scale=None,
+    scale_rows=None,
+    scale_columns=None,
+    *,
+    target=None,
+):
     """4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4.
 
     Args:
@@ -310,29 +328,30 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> out, scale = parbake._fp4_quantize(x, scale_rows=16, scale_columns=256)
     """
     if (
         target is None
         and type(x) in _TENSORS
         and (global_scale is None or type(global_scale) in _TENSORS)
+        and (out is None or type(out) is _Tensor)
+        and (scale is None or type(scale) is _Tensor and scale_rows is None and scale_columns is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(global_scale, "requires_grad", False) or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(global_scale, "requires_grad", False)
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty((x.shape[0], -(-x.shape[-1] // 2)), dtype=_types["u8"])
-            elif type(out) is not _Tensor:
-                return _call(_ROW__FP4_QUANTIZE, target, x, global_scale, layout, format, out, scale, scale_rows, scale_columns)
             if scale is None:
                 scale = x.new_empty((scale_rows, scale_columns), dtype=_types["u8"])
-            elif type(scale) is not _Tensor or scale_rows is not None or scale_columns is not None:
-                return _call(_ROW__FP4_QUANTIZE, target, x, global_scale, layout, format, out, scale, scale_rows, scale_columns)
             _native_fp4_quantize(out, scale, x, global_scale, layout, _choices_fp4_quantize_1[format])
             return out, scale
         except Exception as _error:
@@ -341,7 +360,18 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
     return _call(_ROW__FP4_QUANTIZE, target, x, global_scale, layout, format, out, scale, scale_rows, scale_columns)
 
 
-def _traced__fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scale=None, scale_rows=None, scale_columns=None, *, target=None):
+def _traced__fp4_quantize(
+    x,
+    global_scale=None,
+    layout=2,
+    format="nvfp4",
+    out=None,
+    scale=None,
+    scale_rows=None,
+    scale_columns=None,
+    *,
+    target=None,
+):
     if layout is None:
         layout = 2
     format = _chosen(_ROW__FP4_QUANTIZE, 3, format)
@@ -379,10 +409,31 @@ _ROW__FP4_QUANTIZE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (4, lambda x, global_scale, layout, format, out, scale, scale_rows, scale_columns, *_: ((x.shape[0], -(-x.shape[-1] // 2)), "u8")),
-        (5, lambda x, global_scale, layout, format, out, scale, scale_rows, scale_columns, *_: ((scale_rows, scale_columns), "u8")),
+        (
+            4,
+            lambda x,
+            global_scale,
+            layout,
+            format,
+            out,
+            scale,
+            scale_rows,
+            scale_columns,
+            *_: ((x.shape[0], -(-x.shape[-1] // 2)), "u8"),
+        ),
+        (
+            5,
+            lambda x,
+            global_scale,
+            layout,
+            format,
+            out,
+            scale,
+            scale_rows,
+            scale_columns,
+            *_: ((scale_rows, scale_columns), "u8"),
+        ),
     ),
-    hidden=0,
 )
 
 
@@ -421,19 +472,24 @@ def fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=Non
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor and out_dtype is None)
+        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW_FP8_QUANTIZE_PER_BLOCK, target, x, eps, power_of_two, out, scale, out_dtype)
             if scale is None:
                 scale = x.new_empty((-(-x.shape[0] // 128), -(-x.shape[-1] // 128)), dtype=_types["f32"])
-            elif type(scale) is not _Tensor:
-                return _call(_ROW_FP8_QUANTIZE_PER_BLOCK, target, x, eps, power_of_two, out, scale, out_dtype)
             _native_fp8_quantize_per_block(out, scale, x, eps, power_of_two)
             return out, scale
         except Exception as _error:
@@ -442,7 +498,16 @@ def fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=Non
     return _call(_ROW_FP8_QUANTIZE_PER_BLOCK, target, x, eps, power_of_two, out, scale, out_dtype)
 
 
-def _traced_fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=None, out_dtype=None, *, target=None):
+def _traced_fp8_quantize_per_block(
+    x,
+    eps=1e-10,
+    power_of_two=False,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-10
     if power_of_two is None:
@@ -480,10 +545,27 @@ _ROW_FP8_QUANTIZE_PER_BLOCK = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (3, lambda x, eps, power_of_two, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
-        (4, lambda x, eps, power_of_two, out, scale, out_dtype, *_: ((-(-x.shape[0] // 128), -(-x.shape[-1] // 128)), "f32")),
+        (
+            3,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            *_: (x.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
+        (
+            4,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            *_: ((-(-x.shape[0] // 128), -(-x.shape[-1] // 128)), "f32"),
+        ),
     ),
-    hidden=0,
 )
 
 
@@ -521,6 +603,7 @@ def fp8_quantize_per_tensor(x, scale, out=None, out_dtype=None, *, target=None):
         target is None
         and type(x) in _TENSORS
         and type(scale) in _TENSORS
+        and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or scale.requires_grad or getattr(out, "requires_grad", False)))
@@ -528,8 +611,6 @@ def fp8_quantize_per_tensor(x, scale, out=None, out_dtype=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW_FP8_QUANTIZE_PER_TENSOR, target, x, scale, out, out_dtype)
             _native_fp8_quantize_per_tensor(out, x, scale)
             return out
         except Exception as _error:
@@ -566,13 +647,12 @@ _ROW_FP8_QUANTIZE_PER_TENSOR = _Function(
     outputs=(
         (2, lambda x, scale, out, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
     ),
-    hidden=0,
 )
 
 
 def fp8_quantize_per_tensor_dynamic(x, amax, eps=1e-10, out=None, scale=None, out_dtype=None, *, target=None):
-    """8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) / largest,
-    out = x · (1 / scale).
+    """8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) /
+    largest, out = x · (1 / scale).
 
     Args:
         x: The elements. f16 or bf16 or f32 [..., hidden], the last dimension dense, read; rows 0 to 2147483647, hidden
@@ -607,19 +687,25 @@ def fp8_quantize_per_tensor_dynamic(x, amax, eps=1e-10, out=None, scale=None, ou
         target is None
         and type(x) in _TENSORS
         and type(amax) in _TENSORS
+        and (out is None or type(out) is _Tensor and out_dtype is None)
+        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or amax.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or amax.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW_FP8_QUANTIZE_PER_TENSOR_DYNAMIC, target, x, amax, eps, out, scale, out_dtype)
             if scale is None:
                 scale = x.new_empty((1,), dtype=_types["f32"])
-            elif type(scale) is not _Tensor:
-                return _call(_ROW_FP8_QUANTIZE_PER_TENSOR_DYNAMIC, target, x, amax, eps, out, scale, out_dtype)
             _native_fp8_quantize_per_tensor_dynamic(out, scale, x, amax, eps)
             return out, scale
         except Exception as _error:
@@ -666,7 +752,6 @@ _ROW_FP8_QUANTIZE_PER_TENSOR_DYNAMIC = _Function(
         (3, lambda x, amax, eps, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
         (4, lambda x, amax, eps, out, scale, out_dtype, *_: ((1,), "f32")),
     ),
-    hidden=0,
 )
 
 
@@ -705,19 +790,24 @@ def fp8_quantize_per_token(x, eps=1e-10, out=None, scale=None, out_dtype=None, *
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor and out_dtype is None)
+        and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN, target, x, eps, out, scale, out_dtype)
             if scale is None:
                 scale = x.new_empty(x.shape[:-1], dtype=_types["f32"])
-            elif type(scale) is not _Tensor:
-                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN, target, x, eps, out, scale, out_dtype)
             _native_fp8_quantize_per_token(out, scale, x, eps)
             return out, scale
         except Exception as _error:
@@ -763,13 +853,22 @@ _ROW_FP8_QUANTIZE_PER_TOKEN = _Function(
         (2, lambda x, eps, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
         (3, lambda x, eps, out, scale, out_dtype, *_: (x.shape[:-1], "f32")),
     ),
-    hidden=0,
 )
 
 
-def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, scale=None, out_dtype=None, scale_dtype=None, *, target=None):
-    """8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1 /
-    scale).
+def fp8_quantize_per_token_group(
+    x,
+    eps=1e-10,
+    power_of_two=False,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    scale_dtype=None,
+    *,
+    target=None,
+):
+    """8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1
+    / scale).
 
     Args:
         x: The elements. f16 or bf16 or f32 [rows, hidden], the last dimension dense, read; rows 0 to 2147483647,
@@ -804,19 +903,27 @@ def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, sca
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor and out_dtype is None)
+        and (scale is None or type(scale) is _Tensor and scale_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
-            elif type(out) is not _Tensor or out_dtype is not None:
-                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN_GROUP, target, x, eps, power_of_two, out, scale, out_dtype, scale_dtype)
             if scale is None:
-                scale = x.new_empty((x.shape[0], -(-x.shape[-1] // 128)), dtype=_types[scale_dtype if scale_dtype is not None else "f32"])
-            elif type(scale) is not _Tensor or scale_dtype is not None:
-                return _call(_ROW_FP8_QUANTIZE_PER_TOKEN_GROUP, target, x, eps, power_of_two, out, scale, out_dtype, scale_dtype)
+                scale = x.new_empty(
+                    (x.shape[0], -(-x.shape[-1] // 128)),
+                    dtype=_types[scale_dtype if scale_dtype is not None else "f32"],
+                )
             _native_fp8_quantize_per_token_group(out, scale, x, eps, power_of_two)
             return out, scale
         except Exception as _error:
@@ -825,7 +932,17 @@ def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, sca
     return _call(_ROW_FP8_QUANTIZE_PER_TOKEN_GROUP, target, x, eps, power_of_two, out, scale, out_dtype, scale_dtype)
 
 
-def _traced_fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, scale=None, out_dtype=None, scale_dtype=None, *, target=None):
+def _traced_fp8_quantize_per_token_group(
+    x,
+    eps=1e-10,
+    power_of_two=False,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    scale_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-10
     if power_of_two is None:
@@ -865,10 +982,29 @@ _ROW_FP8_QUANTIZE_PER_TOKEN_GROUP = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (3, lambda x, eps, power_of_two, out, scale, out_dtype, scale_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
-        (4, lambda x, eps, power_of_two, out, scale, out_dtype, scale_dtype, *_: ((x.shape[0], -(-x.shape[-1] // 128)), scale_dtype if scale_dtype is not None else "f32")),
+        (
+            3,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            scale_dtype,
+            *_: (x.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
+        (
+            4,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            scale_dtype,
+            *_: ((x.shape[0], -(-x.shape[-1] // 128)), scale_dtype if scale_dtype is not None else "f32"),
+        ),
     ),
-    hidden=0,
 )
 
 
@@ -907,6 +1043,7 @@ def mxfp8_dequantize(x, scale, layout=2, out=None, dtype=None, *, target=None):
         target is None
         and type(x) in _TENSORS
         and type(scale) in _TENSORS
+        and (out is None or type(out) is _Tensor and dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or scale.requires_grad or getattr(out, "requires_grad", False)))
@@ -914,8 +1051,6 @@ def mxfp8_dequantize(x, scale, layout=2, out=None, dtype=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[dtype if dtype is not None else "f16"])
-            elif type(out) is not _Tensor or dtype is not None:
-                return _call(_ROW_MXFP8_DEQUANTIZE, target, x, scale, layout, out, dtype)
             _native_mxfp8_dequantize(out, x, scale, layout)
             return out
         except Exception as _error:
@@ -956,7 +1091,6 @@ _ROW_MXFP8_DEQUANTIZE = _Function(
     outputs=(
         (3, lambda x, scale, layout, out, dtype, *_: (x.shape, dtype if dtype is not None else "f16")),
     ),
-    hidden=0,
 )
 
 
@@ -986,28 +1120,28 @@ def _mxfp8_quantize(x, layout=2, out=None, scale=None, scale_rows=None, scale_co
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> out, scale = parbake._mxfp8_quantize(x, scale_rows=16, scale_columns=128)
     """
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor)
+        and (scale is None or type(scale) is _Tensor and scale_rows is None and scale_columns is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types["e4m3"])
-            elif type(out) is not _Tensor:
-                return _call(_ROW__MXFP8_QUANTIZE, target, x, layout, out, scale, scale_rows, scale_columns)
             if scale is None:
                 scale = x.new_empty((scale_rows, scale_columns), dtype=_types["u8"])
-            elif type(scale) is not _Tensor or scale_rows is not None or scale_columns is not None:
-                return _call(_ROW__MXFP8_QUANTIZE, target, x, layout, out, scale, scale_rows, scale_columns)
             _native_mxfp8_quantize(out, scale, x, layout)
             return out, scale
         except Exception as _error:
@@ -1053,7 +1187,6 @@ _ROW__MXFP8_QUANTIZE = _Function(
         (2, lambda x, layout, out, scale, scale_rows, scale_columns, *_: (x.shape, "e4m3")),
         (3, lambda x, layout, out, scale, scale_rows, scale_columns, *_: ((scale_rows, scale_columns), "u8")),
     ),
-    hidden=0,
 )
 
 
@@ -1076,15 +1209,11 @@ def _packbits(x, little=False, out=None, *, target=None):
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.zeros(4096, dtype=torch.bool, device="cuda")
-        >>> out = parbake._packbits(x)
     """
     if (
         target is None
         and type(x) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False)))
@@ -1092,8 +1221,6 @@ def _packbits(x, little=False, out=None, *, target=None):
         try:
             if out is None:
                 out = x.new_empty((-(-x.shape[0] // 8),), dtype=_types["u8"])
-            elif type(out) is not _Tensor:
-                return _call(_ROW__PACKBITS, target, x, little, out)
             _native_packbits(out, x, little)
             return out
         except Exception as _error:
@@ -1131,7 +1258,6 @@ _ROW__PACKBITS = _Function(
     outputs=(
         (2, lambda x, little, out, *_: ((-(-x.shape[0] // 8),), "u8")),
     ),
-    hidden=0,
 )
 
 
@@ -1162,6 +1288,7 @@ def packed_indptr(indptr, out=None, *, target=None):
     if (
         target is None
         and type(indptr) in _TENSORS
+        and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (indptr.requires_grad or getattr(out, "requires_grad", False)))
@@ -1169,8 +1296,6 @@ def packed_indptr(indptr, out=None, *, target=None):
         try:
             if out is None:
                 out = indptr.new_empty(indptr.shape, dtype=_types["i32"])
-            elif type(out) is not _Tensor:
-                return _call(_ROW_PACKED_INDPTR, target, indptr, out)
             _native_packed_indptr(out, indptr)
             return out
         except Exception as _error:
@@ -1204,7 +1329,6 @@ _ROW_PACKED_INDPTR = _Function(
     outputs=(
         (1, lambda indptr, out, *_: (indptr.shape, "i32")),
     ),
-    hidden=0,
 )
 
 
@@ -1231,28 +1355,28 @@ def _segment_packbits(x, indptr, out_indptr, little=False, out=None, packed=None
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.zeros(4096, dtype=torch.bool, device="cuda")
-        >>> indptr = torch.zeros(17, dtype=torch.int32, device="cuda")
-        >>> out_indptr = torch.zeros(17, dtype=torch.int32, device="cuda")
-        >>> out = parbake._segment_packbits(x, indptr, out_indptr, packed=600)
     """
     if (
         target is None
         and type(x) in _TENSORS
         and type(indptr) in _TENSORS
         and type(out_indptr) in _TENSORS
+        and (out is None or type(out) is _Tensor and packed is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or indptr.requires_grad or out_indptr.requires_grad or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or indptr.requires_grad
+                or out_indptr.requires_grad
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty((packed,), dtype=_types["u8"])
-            elif type(out) is not _Tensor or packed is not None:
-                return _call(_ROW__SEGMENT_PACKBITS, target, x, indptr, out_indptr, little, out, packed)
             _native_segment_packbits(out, x, indptr, out_indptr, little)
             return out
         except Exception as _error:
@@ -1293,7 +1417,6 @@ _ROW__SEGMENT_PACKBITS = _Function(
     outputs=(
         (4, lambda x, indptr, out_indptr, little, out, packed, *_: ((packed,), "u8")),
     ),
-    hidden=0,
 )
 
 

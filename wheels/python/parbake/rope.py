@@ -27,20 +27,37 @@ _native_rope_quantize = None
 _native_rope_quantize_append = None
 
 
-def _apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, interleave=False, rope_scale=1.0, rope_theta=10000.0, low_freq_factor=1.0, high_freq_factor=4.0, old_context_len=0.0, q_out=None, k_out=None, *, target=None):
+def _apply_rope(
+    q,
+    k,
+    pos_ids=None,
+    indptr=None,
+    offsets=None,
+    rotary_dim=0,
+    interleave=False,
+    rope_scale=1.0,
+    rope_theta=10000.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    old_context_len=0.0,
+    q_out=None,
+    k_out=None,
+    *,
+    target=None,
+):
     """Rotary embedding of queries and keys: pairs of columns turned by position · theta^(-2i/rotary_dim) / scale.
 
     Args:
         q: The queries. f16 or bf16 or f32 [tokens, q_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `k`.
+            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `k`.
         k: The keys. f16 or bf16 or f32 [tokens, kv_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `q`.
+            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `q`.
         pos_ids: Position of each token. i32 or i64 [tokens], dense, read; tokens 0 to 2147483647. It has the element
-            type of `indptr` and `offsets`. It may be absent.
+            type of `indptr`, `offsets`. It may be absent.
         indptr: Without pos_ids: segment b is the tokens from indptr[b] to before indptr[b + 1]. i32 or i64 [batch+1],
-            dense, read; batch 0 to 2147483646. It has the element type of `pos_ids` and `offsets`. It may be absent.
+            dense, read; batch 0 to 2147483646. It has the element type of `pos_ids`, `offsets`. It may be absent.
         offsets: With indptr: position of the first token of each segment. i32 or i64 [batch], dense, read; batch 0 to
-            2147483646. It has the element type of `pos_ids` and `indptr`. It may be absent.
+            2147483646. It has the element type of `pos_ids`, `indptr`. It may be absent.
         rotary_dim: Columns that are turned, an even number; 0: all of them (a whole number, 0 to 512).
         interleave: Pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         rope_scale: What frequencies are divided by (0.000001 to 1000000; never NaN).
@@ -68,12 +85,6 @@ def _apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, int
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> q = torch.randn(64, 32, 128, dtype=torch.float16, device="cuda")
-        >>> k = torch.randn(64, 8, 128, dtype=torch.float16, device="cuda")
-        >>> q_out, k_out = parbake._apply_rope(q, k)
     """
     if (
         target is None
@@ -86,22 +97,91 @@ def _apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, int
         and (k_out is None or type(k_out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (q.requires_grad or k.requires_grad or getattr(pos_ids, "requires_grad", False) or getattr(indptr, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(q_out, "requires_grad", False) or getattr(k_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                q.requires_grad
+                or k.requires_grad
+                or getattr(pos_ids, "requires_grad", False)
+                or getattr(indptr, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(q_out, "requires_grad", False)
+                or getattr(k_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_out is None:
                 q_out = _empty_like(q)
             if k_out is None:
                 k_out = _empty_like(k)
-            _native_apply_rope(q_out, k_out, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len)
+            _native_apply_rope(
+                q_out,
+                k_out,
+                q,
+                k,
+                pos_ids,
+                indptr,
+                offsets,
+                rotary_dim,
+                interleave,
+                rope_scale,
+                rope_theta,
+                low_freq_factor,
+                high_freq_factor,
+                old_context_len,
+            )
             return q_out, k_out
         except Exception as _error:
-            if not _unclear(_error, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len):
+            if not _unclear(
+                _error,
+                rotary_dim,
+                interleave,
+                rope_scale,
+                rope_theta,
+                low_freq_factor,
+                high_freq_factor,
+                old_context_len,
+            ):
                 raise
-    return _call(_ROW__APPLY_ROPE, target, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
+    return _call(
+        _ROW__APPLY_ROPE,
+        target,
+        q,
+        k,
+        pos_ids,
+        indptr,
+        offsets,
+        rotary_dim,
+        interleave,
+        rope_scale,
+        rope_theta,
+        low_freq_factor,
+        high_freq_factor,
+        old_context_len,
+        q_out,
+        k_out,
+    )
 
 
-def _traced__apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, interleave=False, rope_scale=1.0, rope_theta=10000.0, low_freq_factor=1.0, high_freq_factor=4.0, old_context_len=0.0, q_out=None, k_out=None, *, target=None):
+def _traced__apply_rope(
+    q,
+    k,
+    pos_ids=None,
+    indptr=None,
+    offsets=None,
+    rotary_dim=0,
+    interleave=False,
+    rope_scale=1.0,
+    rope_theta=10000.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    old_context_len=0.0,
+    q_out=None,
+    k_out=None,
+    *,
+    target=None,
+):
     if rotary_dim is None:
         rotary_dim = 0
     if interleave is None:
@@ -116,14 +196,94 @@ def _traced__apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_di
         high_freq_factor = 4.0
     if old_context_len is None:
         old_context_len = 0.0
-    _operators = _traced(_ROW__APPLY_ROPE, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
+    _operators = _traced(
+        _ROW__APPLY_ROPE,
+        q,
+        k,
+        pos_ids,
+        indptr,
+        offsets,
+        rotary_dim,
+        interleave,
+        rope_scale,
+        rope_theta,
+        low_freq_factor,
+        high_freq_factor,
+        old_context_len,
+        q_out,
+        k_out,
+    )
     if q_out is None and k_out is None:
-        return _operators.apply_rope(q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, target)
+        return _operators.apply_rope(
+            q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            target,
+        )
     if q_out is None:
-        q_out = _filled(_ROW__APPLY_ROPE, 0, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
+        q_out = _filled(
+            _ROW__APPLY_ROPE,
+            0,
+            q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+        )
     if k_out is None:
-        k_out = _filled(_ROW__APPLY_ROPE, 1, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
-    _operators.apply_rope_out(q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out, target)
+        k_out = _filled(
+            _ROW__APPLY_ROPE,
+            1,
+            q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+        )
+    _operators.apply_rope_out(
+        q,
+        k,
+        pos_ids,
+        indptr,
+        offsets,
+        rotary_dim,
+        interleave,
+        rope_scale,
+        rope_theta,
+        low_freq_factor,
+        high_freq_factor,
+        old_context_len,
+        q_out,
+        k_out,
+        target,
+    )
     return q_out, k_out
 
 
@@ -161,8 +321,42 @@ _ROW__APPLY_ROPE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (12, lambda q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out, *_: (q.shape, q.dtype)),
-        (13, lambda q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out, *_: (k.shape, q.dtype)),
+        (
+            12,
+            lambda q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+            *_: (q.shape, q.dtype),
+        ),
+        (
+            13,
+            lambda q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+            *_: (k.shape, q.dtype),
+        ),
     ),
 )
 
@@ -172,9 +366,9 @@ def rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=N
 
     Args:
         q: The queries. f16 or bf16 or f32 [tokens, q_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `k`.
+            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `k`.
         k: The keys. f16 or bf16 or f32 [tokens, kv_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `q`.
+            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `q`.
         positions: Position of each token: its row of the cache. A token of another position is copied. i32 or i64
             [tokens], dense, read; tokens 0 to 2147483647.
         cos_sin_cache: For each position rotary_dim / 2 cosines, then as many sines. f32 [max_position, rotary_dim],
@@ -216,7 +410,17 @@ def rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=N
         and (k_out is None or type(k_out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (q.requires_grad or k.requires_grad or positions.requires_grad or cos_sin_cache.requires_grad or getattr(q_out, "requires_grad", False) or getattr(k_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                q.requires_grad
+                or k.requires_grad
+                or positions.requires_grad
+                or cos_sin_cache.requires_grad
+                or getattr(q_out, "requires_grad", False)
+                or getattr(k_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_out is None:
@@ -231,7 +435,17 @@ def rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=N
     return _call(_ROW_ROPE_COS_SIN_CACHE, target, q, k, positions, cos_sin_cache, interleave, q_out, k_out)
 
 
-def _traced_rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=None, k_out=None, *, target=None):
+def _traced_rope_cos_sin_cache(
+    q,
+    k,
+    positions,
+    cos_sin_cache,
+    interleave=False,
+    q_out=None,
+    k_out=None,
+    *,
+    target=None,
+):
     if interleave is None:
         interleave = False
     _operators = _traced(_ROW_ROPE_COS_SIN_CACHE, q, k, positions, cos_sin_cache, interleave, q_out, k_out)
@@ -272,26 +486,45 @@ _ROW_ROPE_COS_SIN_CACHE = _Function(
 )
 
 
-def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, k_rope_out=None, q_nope_out=None, k_nope_out=None, q_nope_dim=None, k_nope_dim=None, quant=None, *, target=None):
+def rope_quantize(
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    q_nope=None,
+    k_nope=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    k_rope_out=None,
+    q_nope_out=None,
+    k_nope_out=None,
+    q_nope_dim=None,
+    k_nope_dim=None,
+    quant=None,
+    *,
+    target=None,
+):
     """Rotary embedding of queries and keys from a cache of sines, and conversion to FP8: saturate(x · scale).
 
     Args:
         q_rope: Columns of queries that are turned. f16 or bf16 [tokens, q_heads, rotary_dim], the last dimension
             dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
-            `k_rope` and `q_nope` and `k_nope`.
+            `k_rope`, `q_nope`, `k_nope`.
         k_rope: Columns of keys that are turned. f16 or bf16 [tokens, kv_heads, rotary_dim], the last dimension dense,
-            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of `q_rope`
-            and `q_nope` and `k_nope`.
+            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
+            `q_rope`, `q_nope`, `k_nope`.
         pos_ids: Row of the cache of sines for each token; a token of another position is not turned. i32 or i64
             [tokens], dense, read; tokens 0 to 2147483647.
         cos_sin_cache: For each position rotary_dim / 2 cosines, then as many sines. f32 [max_position, rotary_dim],
             the last dimension dense, read; max_position 1 to 2147483647, rotary_dim 2 to 512.
         q_nope: Columns of queries that are not; given if q_nope_out is. f16 or bf16 [tokens, q_heads, q_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, q_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `k_nope`. It may be absent.
+            element type of `q_rope`, `k_rope`, `k_nope`. It may be absent.
         k_nope: Columns of keys that are not; given if k_nope_out is. f16 or bf16 [tokens, kv_heads, k_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, kv_heads 1 to 65536, k_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `q_nope`. It may be absent.
+            element type of `q_rope`, `k_rope`, `q_nope`. It may be absent.
         interleave: Pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         quant_scale_q: What queries are multiplied by before they are rounded (0 to 1000000000000000000000000000000;
             never NaN).
@@ -330,7 +563,14 @@ def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=No
         >>> k_rope = torch.randn(64, 8, 128, dtype=torch.float16, device="cuda")
         >>> pos_ids = torch.zeros(64, dtype=torch.int32, device="cuda")
         >>> cos_sin_cache = torch.randn(4096, 128, dtype=torch.float32, device="cuda")
-        >>> q_rope_out, k_rope_out, q_nope_out, k_nope_out = parbake.rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope_dim=0, k_nope_dim=0)
+        >>> q_rope_out, k_rope_out, q_nope_out, k_nope_out = parbake.rope_quantize(
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope_dim=0,
+            k_nope_dim=0,
+        )
     """
     if (
         target is None
@@ -346,7 +586,21 @@ def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=No
         and (k_nope_out is None or type(k_nope_out) is bool or type(k_nope_out) is _Tensor and k_nope_dim is None and quant is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (q_rope.requires_grad or k_rope.requires_grad or pos_ids.requires_grad or cos_sin_cache.requires_grad or getattr(q_nope, "requires_grad", False) or getattr(k_nope, "requires_grad", False) or getattr(q_rope_out, "requires_grad", False) or getattr(k_rope_out, "requires_grad", False) or getattr(q_nope_out, "requires_grad", False) or getattr(k_nope_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                q_rope.requires_grad
+                or k_rope.requires_grad
+                or pos_ids.requires_grad
+                or cos_sin_cache.requires_grad
+                or getattr(q_nope, "requires_grad", False)
+                or getattr(k_nope, "requires_grad", False)
+                or getattr(q_rope_out, "requires_grad", False)
+                or getattr(k_rope_out, "requires_grad", False)
+                or getattr(q_nope_out, "requires_grad", False)
+                or getattr(k_nope_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_rope_out is None:
@@ -354,22 +608,80 @@ def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=No
             if k_rope_out is None:
                 k_rope_out = q_rope.new_empty(k_rope.shape, dtype=_types[quant if quant is not None else "e4m3"])
             if q_nope_out is True:
-                q_nope_out = q_rope.new_empty((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)), dtype=_types[quant if quant is not None else "e4m3"])
+                q_nope_out = q_rope.new_empty(
+                    (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                    dtype=_types[quant if quant is not None else "e4m3"],
+                )
             elif q_nope_out is False:
                 q_nope_out = None
             if k_nope_out is True:
-                k_nope_out = q_rope.new_empty((q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)), dtype=_types[quant if quant is not None else "e4m3"])
+                k_nope_out = q_rope.new_empty(
+                    (q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)),
+                    dtype=_types[quant if quant is not None else "e4m3"],
+                )
             elif k_nope_out is False:
                 k_nope_out = None
-            _native_rope_quantize(q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_rope, k_rope, q_nope, k_nope, pos_ids, cos_sin_cache, interleave, quant_scale_q, quant_scale_kv)
+            _native_rope_quantize(
+                q_rope_out,
+                k_rope_out,
+                q_nope_out,
+                k_nope_out,
+                q_rope,
+                k_rope,
+                q_nope,
+                k_nope,
+                pos_ids,
+                cos_sin_cache,
+                interleave,
+                quant_scale_q,
+                quant_scale_kv,
+            )
             return q_rope_out, k_rope_out, q_nope_out, k_nope_out
         except Exception as _error:
             if not _unclear(_error, interleave, quant_scale_q, quant_scale_kv):
                 raise
-    return _call(_ROW_ROPE_QUANTIZE, target, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+    return _call(
+        _ROW_ROPE_QUANTIZE,
+        target,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        q_nope,
+        k_nope,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        k_rope_out,
+        q_nope_out,
+        k_nope_out,
+        q_nope_dim,
+        k_nope_dim,
+        quant,
+    )
 
 
-def _traced_rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, k_rope_out=None, q_nope_out=None, k_nope_out=None, q_nope_dim=None, k_nope_dim=None, quant=None, *, target=None):
+def _traced_rope_quantize(
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    q_nope=None,
+    k_nope=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    k_rope_out=None,
+    q_nope_out=None,
+    k_nope_out=None,
+    q_nope_dim=None,
+    k_nope_dim=None,
+    quant=None,
+    *,
+    target=None,
+):
     if interleave is None:
         interleave = False
     if quant_scale_q is None:
@@ -377,23 +689,146 @@ def _traced_rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k
     if quant_scale_kv is None:
         quant_scale_kv = 1.0
     quant = _chosen(_ROW_ROPE_QUANTIZE, 15, quant)
-    _operators = _traced(_ROW_ROPE_QUANTIZE, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+    _operators = _traced(
+        _ROW_ROPE_QUANTIZE,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        q_nope,
+        k_nope,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        k_rope_out,
+        q_nope_out,
+        k_nope_out,
+        q_nope_dim,
+        k_nope_dim,
+        quant,
+    )
     if q_rope_out is None and k_rope_out is None and (q_nope_out is None or q_nope_out is False) and (k_nope_out is None or k_nope_out is False):
-        q_rope_out, k_rope_out = _operators.rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_nope_dim, k_nope_dim, quant, target)
+        q_rope_out, k_rope_out = _operators.rope_quantize(
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            target,
+        )
         return q_rope_out, k_rope_out, None, None
     if q_rope_out is None:
-        q_rope_out = _filled(_ROW_ROPE_QUANTIZE, 0, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        q_rope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            0,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     if k_rope_out is None:
-        k_rope_out = _filled(_ROW_ROPE_QUANTIZE, 1, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        k_rope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            1,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     if q_nope_out is True:
-        q_nope_out = _filled(_ROW_ROPE_QUANTIZE, 2, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        q_nope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            2,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     elif q_nope_out is False:
         q_nope_out = None
     if k_nope_out is True:
-        k_nope_out = _filled(_ROW_ROPE_QUANTIZE, 3, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        k_nope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            3,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     elif k_nope_out is False:
         k_nope_out = None
-    _operators.rope_quantize_out(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, target)
+    _operators.rope_quantize_out(
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        q_nope,
+        k_nope,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        k_rope_out,
+        q_nope_out,
+        k_nope_out,
+        target,
+    )
     return q_rope_out, k_rope_out, q_nope_out, k_nope_out
 
 
@@ -429,15 +864,120 @@ _ROW_ROPE_QUANTIZE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (9, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: (q_rope.shape, quant if quant is not None else "e4m3")),
-        (10, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: (k_rope.shape, quant if quant is not None else "e4m3")),
-        (11, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: ((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)), quant if quant is not None else "e4m3")),
-        (12, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: ((q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)), quant if quant is not None else "e4m3")),
+        (
+            9,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (q_rope.shape, quant if quant is not None else "e4m3"),
+        ),
+        (
+            10,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (k_rope.shape, quant if quant is not None else "e4m3"),
+        ),
+        (
+            11,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (
+                (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                quant if quant is not None else "e4m3",
+            ),
+        ),
+        (
+            12,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (
+                (q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)),
+                quant if quant is not None else "e4m3",
+            ),
+        ),
     ),
 )
 
 
-def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache=None, v_cache=None, q_nope=None, k_nope=None, v=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, q_nope_out=None, q_nope_dim=None, *, target=None):
+def rope_quantize_append(
+    k_rope_cache,
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    batch_indices,
+    positions,
+    kv_indices,
+    kv_indptr,
+    k_nope_cache=None,
+    v_cache=None,
+    q_nope=None,
+    k_nope=None,
+    v=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    q_nope_out=None,
+    q_nope_dim=None,
+    *,
+    target=None,
+):
     """Rotary embedding, conversion to FP8, and keys and values into the pages of a cache, in one pass.
 
     Args:
@@ -446,10 +986,10 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
             to 1048576, kv_heads 1 to 65536, rotary_dim 2 to 512.
         q_rope: Columns of queries that are turned. f16 or bf16 [tokens, q_heads, rotary_dim], the last dimension
             dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
-            `k_rope` and `q_nope` and `k_nope` and `v`.
+            `k_rope`, `q_nope`, `k_nope`, `v`.
         k_rope: Columns of keys that are turned. f16 or bf16 [tokens, kv_heads, rotary_dim], the last dimension dense,
-            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of `q_rope`
-            and `q_nope` and `k_nope` and `v`.
+            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
+            `q_rope`, `q_nope`, `k_nope`, `v`.
         pos_ids: Row of the cache of sines for each token; a token of another position is not turned. i32 or i64
             [tokens], dense, read; tokens 0 to 2147483647.
         cos_sin_cache: For each position rotary_dim / 2 cosines, then as many sines. f32 [max_position, rotary_dim],
@@ -470,13 +1010,13 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
             be absent.
         q_nope: Columns of queries that are not; given if q_nope_out is. f16 or bf16 [tokens, q_heads, q_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, q_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `k_nope` and `v`. It may be absent.
+            element type of `q_rope`, `k_rope`, `k_nope`, `v`. It may be absent.
         k_nope: Columns of keys that are not; given if k_nope_cache is. f16 or bf16 [tokens, kv_heads, k_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, kv_heads 1 to 65536, k_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `q_nope` and `v`. It may be absent.
+            element type of `q_rope`, `k_rope`, `q_nope`, `v`. It may be absent.
         v: Values; given if v_cache is. f16 or bf16 [tokens, kv_heads, v_dim], the last dimension dense, read; tokens 0
-            to 2147483647, kv_heads 1 to 65536, v_dim 0 to 65536. It has the element type of `q_rope` and `k_rope` and
-            `q_nope` and `k_nope`. It may be absent.
+            to 2147483647, kv_heads 1 to 65536, v_dim 0 to 65536. It has the element type of `q_rope`, `k_rope`,
+            `q_nope`, `k_nope`. It may be absent.
         interleave: Pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         quant_scale_q: What queries are multiplied by before they are rounded (0 to 1000000000000000000000000000000;
             never NaN).
@@ -512,7 +1052,18 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
         >>> positions = torch.zeros(64, dtype=torch.int32, device="cuda")
         >>> kv_indices = torch.zeros(32, dtype=torch.int32, device="cuda")
         >>> kv_indptr = torch.zeros(5, dtype=torch.int32, device="cuda")
-        >>> q_rope_out, q_nope_out = parbake.rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, q_nope_dim=0)
+        >>> q_rope_out, q_nope_out = parbake.rope_quantize_append(
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            q_nope_dim=0,
+        )
     """
     if (
         target is None
@@ -534,41 +1085,238 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
         and (q_nope_out is None or type(q_nope_out) is bool or type(q_nope_out) is _Tensor and q_nope_dim is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (k_rope_cache.requires_grad or q_rope.requires_grad or k_rope.requires_grad or pos_ids.requires_grad or cos_sin_cache.requires_grad or batch_indices.requires_grad or positions.requires_grad or kv_indices.requires_grad or kv_indptr.requires_grad or getattr(k_nope_cache, "requires_grad", False) or getattr(v_cache, "requires_grad", False) or getattr(q_nope, "requires_grad", False) or getattr(k_nope, "requires_grad", False) or getattr(v, "requires_grad", False) or getattr(q_rope_out, "requires_grad", False) or getattr(q_nope_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                k_rope_cache.requires_grad
+                or q_rope.requires_grad
+                or k_rope.requires_grad
+                or pos_ids.requires_grad
+                or cos_sin_cache.requires_grad
+                or batch_indices.requires_grad
+                or positions.requires_grad
+                or kv_indices.requires_grad
+                or kv_indptr.requires_grad
+                or getattr(k_nope_cache, "requires_grad", False)
+                or getattr(v_cache, "requires_grad", False)
+                or getattr(q_nope, "requires_grad", False)
+                or getattr(k_nope, "requires_grad", False)
+                or getattr(v, "requires_grad", False)
+                or getattr(q_rope_out, "requires_grad", False)
+                or getattr(q_nope_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_rope_out is None:
                 q_rope_out = k_rope_cache.new_empty(q_rope.shape)
             if q_nope_out is True:
-                q_nope_out = k_rope_cache.new_empty((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)))
+                q_nope_out = k_rope_cache.new_empty(
+                    (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                )
             elif q_nope_out is False:
                 q_nope_out = None
-            _native_rope_quantize_append(q_rope_out, q_nope_out, k_rope_cache, k_nope_cache, v_cache, q_rope, k_rope, q_nope, k_nope, v, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, interleave, quant_scale_q, quant_scale_kv)
+            _native_rope_quantize_append(
+                q_rope_out,
+                q_nope_out,
+                k_rope_cache,
+                k_nope_cache,
+                v_cache,
+                q_rope,
+                k_rope,
+                q_nope,
+                k_nope,
+                v,
+                pos_ids,
+                cos_sin_cache,
+                batch_indices,
+                positions,
+                kv_indices,
+                kv_indptr,
+                interleave,
+                quant_scale_q,
+                quant_scale_kv,
+            )
             return q_rope_out, q_nope_out
         except Exception as _error:
             if not _unclear(_error, interleave, quant_scale_q, quant_scale_kv):
                 raise
-    return _call(_ROW_ROPE_QUANTIZE_APPEND, target, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+    return _call(
+        _ROW_ROPE_QUANTIZE_APPEND,
+        target,
+        k_rope_cache,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+        k_nope_cache,
+        v_cache,
+        q_nope,
+        k_nope,
+        v,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        q_nope_out,
+        q_nope_dim,
+    )
 
 
-def _traced_rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache=None, v_cache=None, q_nope=None, k_nope=None, v=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, q_nope_out=None, q_nope_dim=None, *, target=None):
+def _traced_rope_quantize_append(
+    k_rope_cache,
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    batch_indices,
+    positions,
+    kv_indices,
+    kv_indptr,
+    k_nope_cache=None,
+    v_cache=None,
+    q_nope=None,
+    k_nope=None,
+    v=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    q_nope_out=None,
+    q_nope_dim=None,
+    *,
+    target=None,
+):
     if interleave is None:
         interleave = False
     if quant_scale_q is None:
         quant_scale_q = 1.0
     if quant_scale_kv is None:
         quant_scale_kv = 1.0
-    _operators = _traced(_ROW_ROPE_QUANTIZE_APPEND, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+    _operators = _traced(
+        _ROW_ROPE_QUANTIZE_APPEND,
+        k_rope_cache,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+        k_nope_cache,
+        v_cache,
+        q_nope,
+        k_nope,
+        v,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        q_nope_out,
+        q_nope_dim,
+    )
     if q_rope_out is None and (q_nope_out is None or q_nope_out is False):
-        q_rope_out = _operators.rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_nope_dim, target)
+        q_rope_out = _operators.rope_quantize_append(
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_nope_dim,
+            target,
+        )
         return q_rope_out, None
     if q_rope_out is None:
-        q_rope_out = _filled(_ROW_ROPE_QUANTIZE_APPEND, 0, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+        q_rope_out = _filled(
+            _ROW_ROPE_QUANTIZE_APPEND,
+            0,
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+        )
     if q_nope_out is True:
-        q_nope_out = _filled(_ROW_ROPE_QUANTIZE_APPEND, 1, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+        q_nope_out = _filled(
+            _ROW_ROPE_QUANTIZE_APPEND,
+            1,
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+        )
     elif q_nope_out is False:
         q_nope_out = None
-    _operators.rope_quantize_append_out(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, target)
+    _operators.rope_quantize_append_out(
+        k_rope_cache,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+        k_nope_cache,
+        v_cache,
+        q_nope,
+        k_nope,
+        v,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        q_nope_out,
+        target,
+    )
     return q_rope_out, q_nope_out
 
 
@@ -608,8 +1356,57 @@ _ROW_ROPE_QUANTIZE_APPEND = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (17, lambda k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim, *_: (q_rope.shape, k_rope_cache.dtype)),
-        (18, lambda k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim, *_: ((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)), k_rope_cache.dtype)),
+        (
+            17,
+            lambda k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+            *_: (q_rope.shape, k_rope_cache.dtype),
+        ),
+        (
+            18,
+            lambda k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+            *_: (
+                (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                k_rope_cache.dtype,
+            ),
+        ),
     ),
 )
 
