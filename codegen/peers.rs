@@ -203,10 +203,19 @@ returns = "out"
         let alone = GOOD.replace(PEER, "returns = \"out\"\n");
         let expected = "demo/scale/op.toml:10:1: `returns` names one of the `arguments`, and there are none";
         assert_eq!(complaints("demo/scale/op.toml", &alone), expected);
-        // An output that looks like no input must be given.
-        let wide = text.replacen("shape = [\"n\"]", "shape = [\"n\", \"n\"]", 1);
-        let expected = "demo/scale/op.toml:16:1: `out` cannot be allocated: no input has its shape and element type";
-        assert_eq!(complaints("demo/scale/op.toml", &wide), expected);
+        // An output may have another shape, as long as its extents are known.
+        let wide = text.replacen("shape = [\"n\"]", "shape = [\"2*n\", \"n/8\"]", 1);
+        assert_eq!(complaints("demo/scale/op.toml", &wide), "");
+        let dim = "[[dim]]\nname = \"m\"\nsummary = \"more\"\nmin = 1\nmax = 9\n\n[[tensor]]";
+        let open = text.replacen("shape = [\"n\"]", "shape = [\"m\"]", 1).replacen("[[tensor]]", dim, 1);
+        let expected = "demo/scale/op.toml:10:1: no argument is `m`, an extent of outputs that no input says";
+        assert_eq!(complaints("demo/scale/op.toml", &open), expected);
+        let said = open.replace("{ name = \"factor\" },", "{ name = \"factor\" }, { name = \"size\", is = \"m\" },");
+        assert_eq!(complaints("demo/scale/op.toml", &said), "");
+        // Without an input that every call has there is nothing to allocate after.
+        let absent = text.replacen("summary = \"the input\"", "summary = \"the input\"\noptional = true", 1);
+        let expected = "demo/scale/op.toml:16:1: `out` cannot be allocated: there is no input that every call has";
+        assert_eq!(complaints("demo/scale/op.toml", &absent), expected);
     }
 
     #[test]

@@ -45,10 +45,7 @@ fn is_public(f: &Function<'_>) -> bool {
 
 /// Path → text of every generated file.
 pub(crate) fn render(registry: &Registry) -> BTreeMap<String, String> {
-    let mut families: BTreeMap<&str, Vec<Part<'_>>> = BTreeMap::new();
-    for op in registry.entries.iter().map(|e| &e.op) {
-        families.entry(&op.family).or_default().push(part(op, &registry.tree));
-    }
+    let families = families(registry.entries.iter().map(|e| &e.op), &registry.tree);
     let mut files = BTreeMap::new();
     let mut add = |name: &str, text: String| files.insert(format!("{FOLDER}/{name}"), format!("{MARK}\n{text}"));
     for (family, parts) in &families {
@@ -58,6 +55,12 @@ pub(crate) fn render(registry: &Registry) -> BTreeMap<String, String> {
     add("_ops.py", table(&families));
     add("__init__.pyi", package_stub(&families));
     files
+}
+
+fn families<'a>(ops: impl Iterator<Item = &'a Op>, tree: &KernelTree) -> BTreeMap<&'a str, Vec<Part<'a>>> {
+    let mut families: BTreeMap<&str, Vec<Part<'_>>> = BTreeMap::new();
+    ops.for_each(|op| families.entry(&op.family).or_default().push(part(op, tree)));
+    families
 }
 
 fn part<'a>(op: &'a Op, tree: &KernelTree) -> Part<'a> {
@@ -252,4 +255,28 @@ fn scalar_text(scalar: &Scalar, value: f64) -> String {
 /// A number as Python reads it.
 fn number(value: f64, whole: bool) -> String {
     if whole { format!("{}", value as i64) } else { format!("{value:?}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::definitions;
+    use std::path::Path;
+
+    /// Ops that have all there is, for tests of the package: tests/python/check_outputs.py calls what is rendered.
+    #[test]
+    fn the_module_of_the_fixture_is_fresh() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/python/fixture");
+        let tree = KernelTree::folder(folder.clone());
+        let ops = definitions(&folder, &tree).unwrap();
+        let families = families(ops.iter(), &tree);
+        for (ending, text) in [("py", module("demo", &families["demo"])), ("pyi", stub("demo", &families["demo"]))] {
+            let (file, text) = (folder.join(format!("demo.{ending}")), format!("{MARK}\n{text}"));
+            if std::env::var_os("PARBAKE_BLESS").is_some() {
+                std::fs::write(&file, &text).unwrap();
+            }
+            let help = "run this test again with PARBAKE_BLESS=1 if the difference is meant";
+            assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), text, "{}: {help}", file.display());
+        }
+    }
 }

@@ -87,3 +87,179 @@ pub unsafe fn rmsnorm(
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
 }
+
+/// The default of `seed` in [`chain_speculative_sampling`].
+pub const CHAIN_SPECULATIVE_SAMPLING_SEED_DEFAULT: i64 = 0;
+
+/// The default of `offset` in [`chain_speculative_sampling`].
+pub const CHAIN_SPECULATIVE_SAMPLING_OFFSET_DEFAULT: i64 = 0;
+
+/// Accepts draft tokens of speculative decoding up to the first that the target model refuses, and draws the next.
+///
+/// - `tokens`: \[rows, drafts+1\], written: accepted draft tokens, then the drawn one, then -1. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `accepted`: \[rows\], read and written: increased by how many draft tokens are acceptable, each for itself. Element type i32; dense; overlaps no other tensor.
+/// - `emitted`: \[rows\], read and written: increased by how many draft tokens come before the drawn one. Element type i32; dense; overlaps no other tensor.
+/// - `draft_probs`: \[rows, drafts, vocab\], read: probabilities that the draft model gave. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `draft_token_ids`: \[rows, drafts\], read: the draft tokens. Element type i32; the last dimension dense, other strides are free, 0 or more.
+/// - `target_probs`: \[rows, drafts+1, vocab\], read: probabilities that the target model gives, also after the last draft token. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `seeds`: \[seed_count\], read; may be absent: seed of all or of each request, instead of `seed`. Element type i64; dense.
+/// - `offsets`: \[offset_count\], read; may be absent: offset of all or of each request, instead of `offset`. Element type i64; dense.
+/// - `seed`: key of the random numbers; from 0 to 9007199254740991; CHAIN_SPECULATIVE_SAMPLING_SEED_DEFAULT.
+/// - `offset`: where the random numbers begin: another one for each call; from 0 to 9007199254740991; CHAIN_SPECULATIVE_SAMPLING_OFFSET_DEFAULT.
+///
+/// rows: requests, from 0 to 268435455.
+///
+/// drafts: draft tokens of a request, from 1 to 1048576.
+///
+/// vocab: size of the vocabulary, from 1 to 1048576.
+///
+/// seed_count: seeds: 1, or one for each request, from 0 to 268435455.
+///
+/// offset_count: offsets: 1, or one for each request, from 0 to 268435455.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn chain_speculative_sampling(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    tokens: Tensor,
+    accepted: Tensor,
+    emitted: Tensor,
+    draft_probs: Tensor,
+    draft_token_ids: Tensor,
+    target_probs: Tensor,
+    seeds: Option<Tensor>,
+    offsets: Option<Tensor>,
+    seed: i64,
+    offset: i64,
+) -> Result<Called, Error> {
+    let op = library.built_in(2)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
+}
+
+/// The default of `logits` in [`sample`].
+pub const SAMPLE_LOGITS_DEFAULT: bool = false;
+
+/// The default of `top_k` in [`sample`].
+pub const SAMPLE_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// The default of `top_p` in [`sample`].
+pub const SAMPLE_TOP_P_DEFAULT: f64 = 1.0;
+
+/// The default of `min_p` in [`sample`].
+pub const SAMPLE_MIN_P_DEFAULT: f64 = 0.0;
+
+/// The default of `top_k_first` in [`sample`].
+pub const SAMPLE_TOP_K_FIRST_DEFAULT: bool = false;
+
+/// The default of `seed` in [`sample`].
+pub const SAMPLE_SEED_DEFAULT: i64 = 0;
+
+/// The default of `offset` in [`sample`].
+pub const SAMPLE_OFFSET_DEFAULT: i64 = 0;
+
+/// A token from each row of probabilities or logits, of those that top-k, top-p and min-p keep.
+///
+/// - `tokens`: \[rows\], written: the tokens; 0 where there is nothing to draw from. Element type i32 or i64, the same for all such tensors; dense; overlaps no other tensor.
+/// - `valid`: \[rows\], written: whether there was something to draw from. Element type bool; dense; overlaps no other tensor.
+/// - `x`: \[sources, vocab\], read: probabilities, which need not add up to 1, or logits. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `indices`: \[rows\], read; may be absent: the row of x for each token. Element type i32 or i64, the same for all such tensors; dense.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each token, instead of `top_k`. Element type i32; dense.
+/// - `top_ps`: \[rows\], read; may be absent: a top_p for each token, instead of `top_p`. Element type f32; dense.
+/// - `min_ps`: \[rows\], read; may be absent: a min_p for each token, instead of `min_p`. Element type f32; dense.
+/// - `seeds`: \[seed_count\], read; may be absent: seed of all or of each token, instead of `seed`. Element type i64; dense.
+/// - `offsets`: \[offset_count\], read; may be absent: offset of all or of each token, instead of `offset`. Element type i64; dense.
+/// - `logits`: whether x holds logits; SAMPLE_LOGITS_DEFAULT.
+/// - `top_k`: tokens that are kept; as many as the vocabulary has or more: all; from -2147483648 to 2147483647; SAMPLE_TOP_K_DEFAULT.
+/// - `top_p`: the share of the mass that the kept tokens have at least; 1: all; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; SAMPLE_TOP_P_DEFAULT.
+/// - `min_p`: the least weight of a kept token, as a share of the greatest; 0: all; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; SAMPLE_MIN_P_DEFAULT.
+/// - `top_k_first`: whether top_p is a share of the mass of the first top_k tokens, not of the whole row; SAMPLE_TOP_K_FIRST_DEFAULT.
+/// - `seed`: key of the random numbers; from 0 to 9007199254740991; SAMPLE_SEED_DEFAULT.
+/// - `offset`: where the random numbers begin: another one for each call; from 0 to 9007199254740991; SAMPLE_OFFSET_DEFAULT.
+///
+/// rows: tokens to draw, from 0 to 268435455.
+///
+/// sources: rows of x: as many as tokens, or any number with `indices`, from 0 to 2147483647.
+///
+/// vocab: size of the vocabulary, from 1 to 1048576.
+///
+/// seed_count: seeds: 1, or one for each token, from 0 to 268435455.
+///
+/// offset_count: offsets: 1, or one for each token, from 0 to 268435455.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn sample(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    tokens: Tensor,
+    valid: Tensor,
+    x: Tensor,
+    indices: Option<Tensor>,
+    top_ks: Option<Tensor>,
+    top_ps: Option<Tensor>,
+    min_ps: Option<Tensor>,
+    seeds: Option<Tensor>,
+    offsets: Option<Tensor>,
+    logits: bool,
+    top_k: i32,
+    top_p: f64,
+    min_p: f64,
+    top_k_first: bool,
+    seed: i64,
+    offset: i64,
+) -> Result<Called, Error> {
+    let op = library.built_in(3)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
+}
+
+/// The default of `temperature` in [`softmax`].
+pub const SOFTMAX_TEMPERATURE_DEFAULT: f64 = 1.0;
+
+/// Probabilities of rows of logits: softmax(logits / temperature).
+///
+/// - `probs`: \[rows, vocab\], written: the probabilities. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `logits`: \[rows, vocab\], read: the logits. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `temperatures`: \[rows\], read; may be absent: a temperature for each row, instead of `temperature`. Element type f32; dense.
+/// - `temperature`: what logits are divided by; 0 or below puts 1 on the first greatest; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; SOFTMAX_TEMPERATURE_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: entries of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn softmax(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    probs: Tensor,
+    logits: Tensor,
+    temperatures: Option<Tensor>,
+    temperature: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(4)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
+}

@@ -334,6 +334,128 @@ PARBAKE_API int parbake_rmsnorm(
     double eps, double weight_bias,
     parbake_error **error);
 
+#define PARBAKE_CHAIN_SPECULATIVE_SAMPLING_SEED_DEFAULT 0
+#define PARBAKE_CHAIN_SPECULATIVE_SAMPLING_OFFSET_DEFAULT 0
+/**
+ * Accepts draft tokens of speculative decoding up to the first that the target model refuses, and draws the
+ * next.
+ *
+ * @param tokens [rows, drafts+1], written: accepted draft tokens, then the drawn one, then -1. Element type
+ *   i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param accepted [rows], read and written: increased by how many draft tokens are acceptable, each for
+ *   itself. Element type i32; dense; overlaps no other tensor.
+ * @param emitted [rows], read and written: increased by how many draft tokens come before the drawn one.
+ *   Element type i32; dense; overlaps no other tensor.
+ * @param draft_probs [rows, drafts, vocab], read: probabilities that the draft model gave. Element type f32;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param draft_token_ids [rows, drafts], read: the draft tokens. Element type i32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param target_probs [rows, drafts+1, vocab], read: probabilities that the target model gives, also after
+ *   the last draft token. Element type f32; the last dimension dense, other strides are free, 0 or more.
+ * @param seeds [seed_count], read; may be absent: seed of all or of each request, instead of `seed`. Element
+ *   type i64; dense.
+ * @param offsets [offset_count], read; may be absent: offset of all or of each request, instead of `offset`.
+ *   Element type i64; dense.
+ * @param seed key of the random numbers; from 0 to 9007199254740991;
+ *   PARBAKE_CHAIN_SPECULATIVE_SAMPLING_SEED_DEFAULT.
+ * @param offset where the random numbers begin: another one for each call; from 0 to 9007199254740991;
+ *   PARBAKE_CHAIN_SPECULATIVE_SAMPLING_OFFSET_DEFAULT.
+ *
+ * rows: requests, from 0 to 268435455.
+ * drafts: draft tokens of a request, from 1 to 1048576.
+ * vocab: size of the vocabulary, from 1 to 1048576.
+ * seed_count: seeds: 1, or one for each request, from 0 to 268435455.
+ * offset_count: offsets: 1, or one for each request, from 0 to 268435455.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_chain_speculative_sampling(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *tokens, const parbake_tensor *accepted, const parbake_tensor *emitted, const parbake_tensor *draft_probs, const parbake_tensor *draft_token_ids, const parbake_tensor *target_probs, const parbake_tensor *seeds, const parbake_tensor *offsets,
+    int64_t seed, int64_t offset,
+    parbake_error **error);
+
+#define PARBAKE_SAMPLE_LOGITS_DEFAULT false
+#define PARBAKE_SAMPLE_TOP_K_DEFAULT 2147483647
+#define PARBAKE_SAMPLE_TOP_P_DEFAULT 1.0
+#define PARBAKE_SAMPLE_MIN_P_DEFAULT 0.0
+#define PARBAKE_SAMPLE_TOP_K_FIRST_DEFAULT false
+#define PARBAKE_SAMPLE_SEED_DEFAULT 0
+#define PARBAKE_SAMPLE_OFFSET_DEFAULT 0
+/**
+ * A token from each row of probabilities or logits, of those that top-k, top-p and min-p keep.
+ *
+ * @param tokens [rows], written: the tokens; 0 where there is nothing to draw from. Element type i32 or i64,
+ *   the same for all such tensors; dense; overlaps no other tensor.
+ * @param valid [rows], written: whether there was something to draw from. Element type bool; dense; overlaps
+ *   no other tensor.
+ * @param x [sources, vocab], read: probabilities, which need not add up to 1, or logits. Element type f32;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param indices [rows], read; may be absent: the row of x for each token. Element type i32 or i64, the same
+ *   for all such tensors; dense.
+ * @param top_ks [rows], read; may be absent: a top_k for each token, instead of `top_k`. Element type i32;
+ *   dense.
+ * @param top_ps [rows], read; may be absent: a top_p for each token, instead of `top_p`. Element type f32;
+ *   dense.
+ * @param min_ps [rows], read; may be absent: a min_p for each token, instead of `min_p`. Element type f32;
+ *   dense.
+ * @param seeds [seed_count], read; may be absent: seed of all or of each token, instead of `seed`. Element
+ *   type i64; dense.
+ * @param offsets [offset_count], read; may be absent: offset of all or of each token, instead of `offset`.
+ *   Element type i64; dense.
+ * @param logits whether x holds logits; PARBAKE_SAMPLE_LOGITS_DEFAULT.
+ * @param top_k tokens that are kept; as many as the vocabulary has or more: all; from -2147483648 to
+ *   2147483647; PARBAKE_SAMPLE_TOP_K_DEFAULT.
+ * @param top_p the share of the mass that the kept tokens have at least; 1: all; from
+ *   -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN;
+ *   PARBAKE_SAMPLE_TOP_P_DEFAULT.
+ * @param min_p the least weight of a kept token, as a share of the greatest; 0: all; from
+ *   -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN;
+ *   PARBAKE_SAMPLE_MIN_P_DEFAULT.
+ * @param top_k_first whether top_p is a share of the mass of the first top_k tokens, not of the whole row;
+ *   PARBAKE_SAMPLE_TOP_K_FIRST_DEFAULT.
+ * @param seed key of the random numbers; from 0 to 9007199254740991; PARBAKE_SAMPLE_SEED_DEFAULT.
+ * @param offset where the random numbers begin: another one for each call; from 0 to 9007199254740991;
+ *   PARBAKE_SAMPLE_OFFSET_DEFAULT.
+ *
+ * rows: tokens to draw, from 0 to 268435455.
+ * sources: rows of x: as many as tokens, or any number with `indices`, from 0 to 2147483647.
+ * vocab: size of the vocabulary, from 1 to 1048576.
+ * seed_count: seeds: 1, or one for each token, from 0 to 268435455.
+ * offset_count: offsets: 1, or one for each token, from 0 to 268435455.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_sample(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *tokens, const parbake_tensor *valid, const parbake_tensor *x, const parbake_tensor *indices, const parbake_tensor *top_ks, const parbake_tensor *top_ps, const parbake_tensor *min_ps, const parbake_tensor *seeds, const parbake_tensor *offsets,
+    bool logits, int32_t top_k, double top_p, double min_p, bool top_k_first, int64_t seed, int64_t offset,
+    parbake_error **error);
+
+#define PARBAKE_SOFTMAX_TEMPERATURE_DEFAULT 1.0
+/**
+ * Probabilities of rows of logits: softmax(logits / temperature).
+ *
+ * @param probs [rows, vocab], written: the probabilities. Element type f32; the last dimension dense, other
+ *   strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param logits [rows, vocab], read: the logits. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param temperatures [rows], read; may be absent: a temperature for each row, instead of `temperature`.
+ *   Element type f32; dense.
+ * @param temperature what logits are divided by; 0 or below puts 1 on the first greatest; from
+ *   -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN;
+ *   PARBAKE_SOFTMAX_TEMPERATURE_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * vocab: entries of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_softmax(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *probs, const parbake_tensor *logits, const parbake_tensor *temperatures,
+    double temperature,
+    parbake_error **error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

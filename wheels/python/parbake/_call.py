@@ -21,7 +21,7 @@ class Unbound:
 class Function:
     """A public function, and how the op behind it is called. Generated modules hold one for each."""
 
-    def __init__(self, public, traced, op, parameters, tensors, scalars, outputs, hidden):
+    def __init__(self, public, traced, op, parameters, tensors, scalars, outputs=(), hidden=0):
         self.public = public
         self.traced = traced
         # One that is called by a function written by hand begins with `_`.

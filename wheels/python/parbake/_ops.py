@@ -5,12 +5,16 @@ VERSION = "0.1.0"
 
 FAMILIES = (
     "norm",
+    "sampling",
 )
 
 # Function: its family, and the op behind it.
 FUNCTIONS = {
+    "chain_speculative_sampling": ("sampling", "chain_speculative_sampling"),
     "fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
     "gemma_fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
     "gemma_rmsnorm": ("norm", "rmsnorm"),
     "rmsnorm": ("norm", "rmsnorm"),
+    "sample": ("sampling", "sample"),
+    "softmax": ("sampling", "softmax"),
 }
