@@ -104,11 +104,7 @@ fn check_signature(op: &Op, source: &str) -> Result<(), String> {
             list(expected.iter().map(|(name, _)| *name).collect())
         ));
     }
-    let optional = op.tensors.iter().filter(|t| t.optional && t.role != Role::Out);
-    match optional.map(|t| &t.name).find(|name| names.iter().any(|(n, default)| n == *name && !default)) {
-        Some(name) => Err(format!("reference.py: `{name}` is optional, and has no default in `run`")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The parameters of the function `run` of a Python source, and whether they have defaults.
@@ -284,6 +280,8 @@ impl<'a> Definition<'a> {
             format!("{name}={name}{}", if bytes { ".view(torch.uint8)" } else { "" })
         });
         let given = given.chain(elements.map(|(axis, value)| format!("{axis}={value:?}")));
+        let absent = known.iter().filter(|(name, default)| !default && !names.contains(&name.as_str()));
+        let given = given.chain(absent.map(|(name, _)| format!("{name}=None")));
         let given = given.collect::<Vec<_>>().join(", ");
         let written: Vec<&Tensor> = self.op.tensors.iter().filter(|t| t.role != Role::In).collect();
         let result = |t: &Tensor| format!("{}_{}", t.name, if is_bytes(t) { ".view(torch.int8)" } else { "" });
@@ -490,8 +488,8 @@ mod tests {
     #[test]
     fn bytes_and_optional_tensors_are_seen_to_by_a_wrapper() {
         let toml = GOOD.replace("[[scalar]]", "[[tensor]]\nname = \"codes\"\nsummary = \"c\"\nrole = \"in\"\ndtype = \"u8\"\nshape = [\"n\"]\ndense = 1\n\n[[tensor]]\nname = \"more\"\nsummary = \"m\"\nrole = \"in\"\ndtype = \"f32\"\nshape = [\"n\"]\ndense = 1\noptional = true\n\n[[scalar]]");
-        let lacks = made(&toml, "def run(x, codes, more, factor):\n    pass\n").unwrap_err();
-        assert!(lacks.contains("`more` is optional, and has no default"), "{lacks}");
+        let files = made(&toml, "def run(x, codes, more, factor):\n    pass\n").unwrap();
+        assert!(files["scale_n16"].contains("factor=factor, more=None)"), "{}", files["scale_n16"]);
         let all = toml.replace("op_type = ", "given = [\"more\"]\nop_type = ");
         let files = made(&all, "def run(x, codes, more=None, factor=1.0):\n    return x\n").unwrap();
         assert!(files["scale_n16"].contains("def run(x, codes, more, factor):\\n"), "{}", files["scale_n16"]);
