@@ -43,11 +43,14 @@ template <class T, class Q, int kBlock, int kRows, int kPeel, class P> PB_FN voi
     if constexpr (is_fp8<Q>) inv = reciprocal(p.scale ? *(const float*)p.scale : p.scale_value);
     const float inv_hidden = 1.f / (float)p.hidden;  // here: while the loads are under way
 
+    // Sums of an access are added up before they are added to the thread's: rounding errors of long rows stay small.
     float v[kLane], edge[1] = {}, sum = 0.f;
     auto add_up = [&](const words<16>& a) {
+        float part = 0.f;
         unpack<T, 16>(a, v);
 #pragma unroll
-        for (int j = 0; j < kLane; j++) sum += v[j];
+        for (int j = 0; j < kLane; j++) part += v[j];
+        sum += part;
     };
 #pragma unroll
     for (int i = 0; i < kHeld; i++) add_up(held[i]);
@@ -62,13 +65,16 @@ template <class T, class Q, int kBlock, int kRows, int kPeel, class P> PB_FN voi
 
     float diff = 0.f, square = 0.f;
     auto deviate = [&](const words<16>& a) {
+        float part = 0.f, squares = 0.f;
         unpack<T, 16>(a, v);
 #pragma unroll
         for (int j = 0; j < kLane; j++) {
             const float d = v[j] - mean;
-            diff += d;
-            square += d * d;
+            part += d;
+            squares += d * d;
         }
+        diff += part;
+        square += squares;
     };
 #pragma unroll
     for (int i = 0; i < kHeld; i++)

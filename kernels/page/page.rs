@@ -42,7 +42,6 @@ pub(crate) fn launch(params: Params, threads: u32) -> Launch {
     Launch::new(params, [threads.div_ceil(BLOCK), 1, 1], BLOCK)
 }
 
-
 /// Page and entry of each token, as page/slot.cuh has it.
 fn slots(problem: &Problem) -> Vec<Option<(usize, usize)>> {
     let integers = |name: &str| problem.inputs[name].iter().map(|x| *x as i64).collect::<Vec<_>>();
@@ -73,8 +72,16 @@ pub(crate) fn appended(problem: &Problem, cache: &str, values: &[f64]) -> Vec<f6
     cache
 }
 
+/// Elements that differ, where they are integers.
+pub(crate) fn fill(draw: &mut Draw<'_>) {
+    for values in draw.tensors.values_mut().filter(|values| values.iter().all(|v| *v == 0.0)) {
+        values.iter_mut().for_each(|v| *v = draw.random.below(256) as f64);
+    }
+}
+
 /// Requests with pages of their own, in any order, some without a page; tokens in slots of their own, some of none.
 pub(crate) fn draw(draw: &mut Draw<'_>) {
+    fill(draw);
     let dim = |name: &str| draw.dims[name];
     let (tokens, batch, kv_pages) = (dim("tokens"), dim("batch"), dim("kv_pages"));
     let (pages, page_size) = (dim("pages"), dim("page_size"));

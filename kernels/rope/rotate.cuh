@@ -66,7 +66,7 @@ PB_FN void cached(const void* cache, i64 stride, i64 position, i64 positions, in
 }
 
 // Queries and keys of every token, kVec bytes an access. A thread takes one unit of up to kHeads heads of a token. Units
-// behind those that turn copy the columns behind rotary_dim, if there are such. P has the fields of pb_rope_params;
+// behind those that turn copy the columns behind rotary_dim, if there are such. P has the fields of pb_apply_rope_params;
 // angles(token, frequency, sine, cosine) gives those of the unit's pairs.
 template <class T, int kVec, class P, class Angles> PB_FN void rotate_heads(const P& p, const Angles& angles) {
     constexpr int kLane = kLanes<T, kVec>;

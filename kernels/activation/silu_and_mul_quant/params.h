@@ -1,7 +1,7 @@
 /* y = silu(x[:, :hidden]) * x[:, hidden:] in f32, then out and scale from each group of 128 columns of y as
- * parbake/scale.cuh says: scale = max(amax, floor) / 448, out = y * (1 / scale), rounded to nearest even, magnitudes
+ * parbake/scale.cuh says: scale = max(amax, eps) / 448, out = y * (1 / scale), rounded to nearest even, magnitudes
  * beyond 448 become it. The last group of a row may have fewer columns. A group of zeros gives zeros and the scale of
- * the floor; NaN marks its own element only. Strides count elements. */
+ * eps; NaN marks its own element only. Strides count elements. */
 #ifndef PARBAKE_ACTIVATION_SILU_AND_MUL_QUANT_PARAMS_H
 #define PARBAKE_ACTIVATION_SILU_AND_MUL_QUANT_PARAMS_H
 #include "parbake/abi.h"
@@ -19,7 +19,7 @@ typedef struct pb_silu_and_mul_quant_params {
     pb_u32 groups; /* of a row: hidden / 128, rounded up */
     pb_u32 magic;  /* divide by groups, as activation.cuh says */
     pb_u32 shift;
-    float floor; /* least amax that counts, at least 1e-30 */
+    float eps; /* least amax that counts, at least 1e-30 */
 } pb_silu_and_mul_quant_params;
 
 #endif

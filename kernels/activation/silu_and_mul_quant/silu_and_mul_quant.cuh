@@ -50,7 +50,7 @@ template <class T, int kBlock, int kVec> PB_FN void silu_and_mul_quant(const pb_
                 top = max_f(top, fabsf(v[k][j]));
             }
         }
-        const float s = group_scale(warp_max<kTeam>(top), p.floor, kLargest<e4m3>), inv = reciprocal(s);
+        const float s = group_scale(warp_max<kTeam>(top), p.eps, kLargest<e4m3>), inv = reciprocal(s);
         if (rows[i] >= p.rows) continue;
         if (lane == 0) ((float*)p.scale)[rows[i] * p.scale_row_stride + groups[i] * p.scale_group_stride] = s;
         e4m3* out = (e4m3*)p.out + rows[i] * p.out_stride;

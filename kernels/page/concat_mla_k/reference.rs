@@ -1,6 +1,7 @@
 //! Reference of concat_mla_k.
 
-use crate::binding::{Expected, Problem};
+use super::page;
+use crate::binding::{Draw, Expected, Problem};
 
 pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
     let [heads, nope_dim, rope_dim] = ["heads", "nope_dim", "rope_dim"].map(|d| problem.dims[d] as usize);
@@ -11,4 +12,8 @@ pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
         k.extend_from_slice(&rope[i / heads * rope_dim..][..rope_dim]);
     }
     vec![Expected::exact("k", k)]
+}
+
+pub(crate) fn draw(draw: &mut Draw<'_>) {
+    page::fill(draw);
 }

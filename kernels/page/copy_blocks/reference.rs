@@ -1,5 +1,6 @@
 //! Reference of copy_blocks.
 
+use super::page;
 use crate::binding::{Draw, Expected, Problem};
 
 pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
@@ -22,6 +23,7 @@ pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
 
 /// Destinations are in one pair; sources may be in several; some pairs have no destination, or a block past the end.
 pub(crate) fn draw(draw: &mut Draw<'_>) {
+    page::fill(draw);
     let blocks = draw.dims["blocks"];
     let mut order: Vec<i64> = (0..blocks).collect();
     for i in (1..order.len()).rev() {

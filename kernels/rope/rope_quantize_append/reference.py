@@ -35,8 +35,9 @@ def append(cache, values, batch_indices, positions, kv_indices, kv_indptr):
 
 
 @torch.no_grad()
-def run(k_rope_cache, k_nope_cache, v_cache, q_rope, k_rope, q_nope, k_nope, v, pos_ids, cos_sin_cache, batch_indices,
-        positions, kv_indices, kv_indptr, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0):
+def run(k_rope_cache, k_nope_cache=None, v_cache=None, q_rope=None, k_rope=None, q_nope=None, k_nope=None, v=None,
+        pos_ids=None, cos_sin_cache=None, batch_indices=None, positions=None, kv_indices=None, kv_indptr=None,
+        interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0):
     dtype = k_rope_cache.dtype
     q = quantize(turn(q_rope, cos_sin_cache, pos_ids, interleave), quant_scale_q, dtype)
     k = quantize(turn(k_rope, cos_sin_cache, pos_ids, interleave), quant_scale_kv, dtype)

@@ -69,6 +69,7 @@ def chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, 
         and type(target_probs) in _TENSORS
         and (seeds is None or type(seeds) in _TENSORS)
         and (offsets is None or type(offsets) in _TENSORS)
+        and (tokens is None or type(tokens) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (accepted.requires_grad or emitted.requires_grad or draft_probs.requires_grad or draft_token_ids.requires_grad or target_probs.requires_grad or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False)))
@@ -76,8 +77,6 @@ def chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, 
         try:
             if tokens is None:
                 tokens = accepted.new_empty((accepted.shape[0], draft_probs.shape[1] + 1), dtype=_types["i32"])
-            elif type(tokens) is not _Tensor:
-                return _call(_ROW_CHAIN_SPECULATIVE_SAMPLING, target, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
             _native_chain_speculative_sampling(tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset)
             return tokens
         except Exception as _error:
@@ -125,7 +124,6 @@ _ROW_CHAIN_SPECULATIVE_SAMPLING = _Function(
     outputs=(
         (9, lambda accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens, *_: ((accepted.shape[0], draft_probs.shape[1] + 1), "i32")),
     ),
-    hidden=0,
 )
 
 
@@ -190,6 +188,8 @@ def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, o
         and (min_ps is None or type(min_ps) in _TENSORS)
         and (seeds is None or type(seeds) in _TENSORS)
         and (offsets is None or type(offsets) in _TENSORS)
+        and (tokens is None or type(tokens) is _Tensor and rows is None and index is None)
+        and (valid is None or type(valid) is _Tensor and rows is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (x.requires_grad or getattr(indices, "requires_grad", False) or getattr(top_ks, "requires_grad", False) or getattr(top_ps, "requires_grad", False) or getattr(min_ps, "requires_grad", False) or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False) or getattr(valid, "requires_grad", False)))
@@ -197,12 +197,8 @@ def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, o
         try:
             if tokens is None:
                 tokens = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types[index if index is not None else indices.dtype if indices is not None else "i32"])
-            elif type(tokens) is not _Tensor or rows is not None or index is not None:
-                return _call(_ROW_SAMPLE, target, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
             if valid is None:
                 valid = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types["bool"])
-            elif type(valid) is not _Tensor or rows is not None:
-                return _call(_ROW_SAMPLE, target, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
             _native_sample(tokens, valid, x, indices, top_ks, top_ps, min_ps, seeds, offsets, _choices_sample_0[logits], top_k, top_p, min_p, top_k_first, seed, offset)
             return tokens, valid
         except Exception as _error:
@@ -278,7 +274,6 @@ _ROW_SAMPLE = _Function(
         (14, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), index if index is not None else indices.dtype if indices is not None else "i32")),
         (15, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), "bool")),
     ),
-    hidden=0,
 )
 
 
@@ -315,6 +310,7 @@ def softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=No
         target is None
         and type(logits) in _TENSORS
         and (temperatures is None or type(temperatures) in _TENSORS)
+        and (probs is None or type(probs) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (_grad() and (logits.requires_grad or getattr(temperatures, "requires_grad", False) or getattr(probs, "requires_grad", False)))
@@ -322,8 +318,6 @@ def softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=No
         try:
             if probs is None:
                 probs = logits.new_empty(logits.shape, dtype=_types["f32"])
-            elif type(probs) is not _Tensor:
-                return _call(_ROW_SOFTMAX, target, logits, temperatures, temperature, probs)
             _native_softmax(probs, logits, temperatures, temperature)
             return probs
         except Exception as _error:
@@ -362,5 +356,4 @@ _ROW_SOFTMAX = _Function(
     outputs=(
         (3, lambda logits, temperatures, temperature, probs, *_: (logits.shape, "f32")),
     ),
-    hidden=0,
 )
