@@ -64,7 +64,7 @@ fn definitions(tree: &KernelTree, entry: &Entry) -> Result<BTreeMap<String, Stri
     check_signature(op, source.text())?;
     let mut files = BTreeMap::new();
     for example in &op.trace.examples {
-        let definition = Definition::new(op, example)?;
+        let definition = Definition::new(op, example, source.text())?;
         let path = format!("{FOLDER}/{}/{}.json", op.trace.op_type, definition.name);
         let text = definition.json(source.text());
         // Examples that differ in nothing constant are workloads of one definition.
@@ -83,7 +83,7 @@ fn parameters(op: &Op) -> Vec<(&str, bool)> {
 
 /// What no input says of the outputs: extents by the symbol's name, element types by the axis' name.
 fn open(op: &Op) -> (BTreeSet<&str>, BTreeSet<&str>) {
-    let written: Vec<&Tensor> = op.tensors.iter().filter(|t| t.role == Role::Out).collect();
+    let written: Vec<&Tensor> = op.tensors.iter().filter(|t| t.role == Role::Out && has(op, t)).collect();
     let extents = op.open_extents(&written).into_iter().map(|d| d.name.as_str()).collect();
     (extents, op.open_elements(&written).into_iter().map(|a| a.name.as_str()).collect())
 }
@@ -141,7 +141,7 @@ struct Definition<'a> {
 }
 
 impl<'a> Definition<'a> {
-    fn new(op: &'a Op, example: &BTreeMap<String, i64>) -> Result<Self, String> {
+    fn new(op: &'a Op, example: &BTreeMap<String, i64>, source: &str) -> Result<Self, String> {
         let spec = spec(op, example).ok_or("no spec exists for an example")?;
         let constants = &op.trace.constants;
         let mut name = op.trace.name_prefix.clone();
@@ -188,12 +188,15 @@ impl<'a> Definition<'a> {
             let about = format!("{}{default}", scalar.summary);
             made.inputs.push((scalar.name.clone(), json!({ "shape": null, "dtype": dtype, "description": about })));
         }
-        // What a reference asks for beside them is an input too.
-        for name in open(op).0 {
-            let about = format!("the extent `{name}`, which no input has");
-            made.inputs.push((name.to_owned(), json!({ "shape": null, "dtype": "int64", "description": about })));
+        // What no input says of the outputs is an input too, if the reference asks for it.
+        let taken = signature(source).unwrap_or_default();
+        let takes = |name: &str| taken.iter().any(|(n, _)| n == name);
+        let (extents, elements) = open(op);
+        for dim in op.dims.iter().filter(|d| extents.contains(d.name.as_str()) && takes(&d.name)) {
+            let about = format!("{}; no input has it", dim.summary);
+            made.inputs.push((dim.name.clone(), json!({ "shape": null, "dtype": "int64", "description": about })));
         }
-        made.elements = open(op).1.into_iter().map(|axis| (axis.to_owned(), value(&spec, axis))).collect();
+        made.elements = elements.into_iter().map(|axis| (axis.to_owned(), value(&spec, axis))).collect();
         made.check()?;
         Ok(made)
     }
@@ -404,7 +407,7 @@ mod tests {
         let op = parse("demo/scale/op.toml", toml).map_err(|e| e.to_string())?;
         check_signature(&op, source)?;
         let example = op.trace.examples[0].clone();
-        let definition = Definition::new(&op, &example)?;
+        let definition = Definition::new(&op, &example, source)?;
         Ok(BTreeMap::from([(definition.name.clone(), definition.json(source))]))
     }
 
