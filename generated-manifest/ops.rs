@@ -4,6 +4,192 @@
 
 use crate::{Called, Error, Library, Place, Stream, Tensor};
 
+/// The default of `activation` in [`act_and_mul`].
+pub const ACT_AND_MUL_ACTIVATION_DEFAULT: i32 = 0;
+
+/// Gated activation: out = activation(x\[:, :hidden\]) · x\[:, hidden:\].
+///
+/// - `out`: \[rows, hidden\], written: the products. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, 2*hidden\], read: in each row, what is activated, then what it is multiplied by. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `activation`: which activation; from 0 to 2; ACT_AND_MUL_ACTIVATION_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row of out, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn act_and_mul(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    activation: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(0)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[f64::from(activation)], place, stream) }
+}
+
+/// The default of `eps` in [`silu_and_mul_quant`].
+pub const SILU_AND_MUL_QUANT_EPS_DEFAULT: f64 = 1e-10;
+
+/// SiLU and product in 8 bits: y = silu(x\[:, :hidden\]) · x\[:, hidden:\], for each 128 columns scale = amax(y) / 448, out = y / scale.
+///
+/// - `out`: \[rows, hidden\], written: the products over their scales. Element type e4m3; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows, hidden/128\], written: for each group of 128 columns what out is to be multiplied by: max(amax, eps) / 448. Strides are free: a transposed tensor is column-major. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, 2*hidden\], read: in each row, what is activated, then what it is multiplied by. Element type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; SILU_AND_MUL_QUANT_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row of out, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn silu_and_mul_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(1)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
+}
+
+/// Two attention states made one: v = (2^s_a v_a + 2^s_b v_b) / (2^s_a + 2^s_b), s = log2(2^s_a + 2^s_b).
+///
+/// - `v_merged`: \[rows, heads, head_dim\], written: the merged outputs. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `s_merged`: \[rows, heads\], written: the logarithms of the merged sums, to the base 2. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_a`: \[rows, heads, head_dim\], read: outputs of one attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s_a`: \[rows, heads\], read: the logarithms of its sums of exponentials, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `v_b`: \[rows, heads, head_dim\], read: outputs of another attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s_b`: \[rows, heads\], read: the logarithms of its sums of exponentials, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows of queries, from 0 to 2147483647.
+///
+/// heads: heads of a row, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn merge_state(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    v_merged: Tensor,
+    s_merged: Tensor,
+    v_a: Tensor,
+    s_a: Tensor,
+    v_b: Tensor,
+    s_b: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(2)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[v_merged, s_merged, v_a, s_a, v_b, s_b], &[], place, stream) }
+}
+
+/// An attention state made one with another, in its place.
+///
+/// - `v`: \[rows, heads, head_dim\], read and written: outputs of one attention; become the merged ones. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `s`: \[rows, heads\], read and written: the logarithms of its sums of exponentials, to the base 2; become the merged ones. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_other`: \[rows, heads, head_dim\], read: outputs of another attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s_other`: \[rows, heads\], read: the logarithms of its sums, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `mask`: \[rows\], read; may be absent: the rows that are merged; without it all. Element type bool; dense.
+///
+/// rows: rows of queries, from 0 to 2147483647.
+///
+/// heads: heads of a row, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn merge_state_in_place(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    v: Tensor,
+    s: Tensor,
+    v_other: Tensor,
+    s_other: Tensor,
+    mask: Option<Tensor>,
+) -> Result<Called, Error> {
+    let op = library.built_in(3)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[v, s, v_other, s_other, mask.unwrap_or(Tensor::ABSENT)], &[], place, stream) }
+}
+
+/// Any number of attention states made one: v = Σ 2^s_i v_i / Σ 2^s_i, s = log2 Σ 2^s_i.
+///
+/// - `v_merged`: \[rows, heads, head_dim\], written: the merged outputs. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `s_merged`: \[rows, heads\], written: the logarithms of the merged sums, to the base 2. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v`: \[rows, states, heads, head_dim\], read: outputs of each attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s`: \[rows, states, heads\], read: the logarithms of their sums of exponentials, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows of queries, from 0 to 2147483647.
+///
+/// states: states of each row, from 0 to 1048576.
+///
+/// heads: heads of a row, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn merge_states(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    v_merged: Tensor,
+    s_merged: Tensor,
+    v: Tensor,
+    s: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(4)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[v_merged, s_merged, v, s], &[], place, stream) }
+}
+
 /// The default of `eps` in [`fused_add_rmsnorm`].
 pub const FUSED_ADD_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
 
@@ -41,9 +227,242 @@ pub unsafe fn fused_add_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(0)?;
+    let op = library.built_in(5)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[x, residual, weight], &[eps, weight_bias], place, stream) }
+}
+
+/// The default of `eps` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `scale_value` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) / scale in 8 bits.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `residual`: \[rows, hidden\], read and written: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fused_add_rmsnorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    residual: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    weight_bias: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(6)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, residual, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `floor` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT: f64 = 1e-10;
+
+/// residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale in 8 bits.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `residual`: \[rows, hidden\], read and written: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+/// - `floor`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fused_add_rmsnorm_quant_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    residual: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+    floor: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(7)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
+}
+
+/// The default of `eps` in [`layernorm`].
+pub const LAYERNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as x, and overlaps nothing else.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f32; dense.
+/// - `bias`: \[hidden\], read: added to each column. Element type f32; dense.
+/// - `eps`: added to the variance; from 0 to 1, not NaN; LAYERNORM_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn layernorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(8)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
+}
+
+/// The default of `eps` in [`layernorm_quant`].
+pub const LAYERNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `scale_value` in [`layernorm_quant`].
+pub const LAYERNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// Norm of rows by mean and variance in 8 bits: out = ((x − mean(x)) / sqrt(var(x) + eps) · weight + bias) / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f32; dense.
+/// - `bias`: \[hidden\], read: added to each column. Element type f32; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the variance; from 0 to 1, not NaN; LAYERNORM_QUANT_EPS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; LAYERNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn layernorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(9)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`qk_rmsnorm`].
+pub const QK_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`qk_rmsnorm`].
+pub const QK_RMSNORM_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// Root-mean-square norm of every head of queries and keys, in place: q = q / sqrt(mean(q²) + eps) · (q_weight + weight_bias), k alike.
+///
+/// - `q`: \[tokens, q_heads, head_dim\], read and written: the queries; become their norms. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k`: \[tokens, kv_heads, head_dim\], read and written: the keys; become their norms. May lie between the queries, as slices of one tensor do. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_weight`: \[head_dim\], read: a factor for each element of a head of q. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `k_weight`: \[head_dim\], read: a factor for each element of a head of k. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; QK_RMSNORM_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; QK_RMSNORM_WEIGHT_BIAS_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of queries, from 1 to 65536.
+///
+/// kv_heads: heads of keys, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn qk_rmsnorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q: Tensor,
+    k: Tensor,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(10)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
 
 /// The default of `eps` in [`rmsnorm`].
@@ -83,9 +502,331 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(1)?;
+    let op = library.built_in(11)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
+}
+
+/// The default of `eps` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `scale_value` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; RMSNORM_QUANT_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rmsnorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    weight_bias: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(12)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `floor` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT: f64 = 1e-10;
+
+/// Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+/// - `floor`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rmsnorm_quant_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+    floor: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(13)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
+}
+
+/// Keys and values of tokens into the pages of a cache: cache\[slot(token)\] = token.
+///
+/// - `k_cache`: \[pages, page_size, heads, head_dim\], read and written: pages of keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_cache`: \[pages, page_size, heads, head_dim\], read and written: pages of values. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `key`: \[tokens, heads, head_dim\], read: keys of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `value`: \[tokens, heads, head_dim\], read: values of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `batch_indices`: \[tokens\], read: request of each token; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `positions`: \[tokens\], read: position of each token in its request; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `kv_indices`: \[kv_pages\], read: pages of all requests; a negative one: its tokens go nowhere. Element type i32; dense.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin in kv_indices. Element type i32; dense.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// heads: heads of keys and values, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// pages: pages of the cache, from 0 to 2147483647.
+///
+/// page_size: tokens of a page, from 1 to 1048576.
+///
+/// kv_pages: entries of kv_indices, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn append_paged_kv_cache(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch_indices: Tensor,
+    positions: Tensor,
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(14)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
+}
+
+/// Compressed keys and values, and rotary keys, of tokens into the pages of two caches.
+///
+/// - `ckv_cache`: \[pages, page_size, ckv_dim\], read and written: pages of compressed keys and values. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `kpe_cache`: \[pages, page_size, kpe_dim\], read and written: pages of rotary keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `ckv`: \[tokens, ckv_dim\], read: compressed keys and values of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `kpe`: \[tokens, kpe_dim\], read: rotary keys of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `batch_indices`: \[tokens\], read: request of each token; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `positions`: \[tokens\], read: position of each token in its request; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `kv_indices`: \[kv_pages\], read: pages of all requests; a negative one: its tokens go nowhere. Element type i32; dense.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin in kv_indices. Element type i32; dense.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// ckv_dim: elements of compressed keys and values, from 1 to 65536.
+///
+/// kpe_dim: elements of rotary keys, from 1 to 65536.
+///
+/// pages: pages of the caches, from 0 to 2147483647.
+///
+/// page_size: tokens of a page, from 1 to 1048576.
+///
+/// kv_pages: entries of kv_indices, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn append_paged_mla_kv_cache(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    ckv_cache: Tensor,
+    kpe_cache: Tensor,
+    ckv: Tensor,
+    kpe: Tensor,
+    batch_indices: Tensor,
+    positions: Tensor,
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(15)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
+}
+
+/// Keys of multi-head latent attention: the columns of k_nope of each head, then those of k_rope.
+///
+/// - `k`: \[tokens, heads, nope_dim+rope_dim\], written: the keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_nope`: \[tokens, heads, nope_dim\], read: the columns of each head. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_rope`: \[tokens, 1, rope_dim\], read: the columns that all heads share. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// heads: heads of k, from 1 to 65536.
+///
+/// nope_dim: elements of k_nope of a head, from 1 to 65536.
+///
+/// rope_dim: elements of k_rope, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn concat_mla_k(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    k: Tensor,
+    k_nope: Tensor,
+    k_rope: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(16)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[k, k_nope, k_rope], &[], place, stream) }
+}
+
+/// Blocks of two caches copied within them, for each pair (source, destination).
+///
+/// - `k_cache`: \[blocks, block\], read and written: blocks of keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_cache`: \[blocks, block\], read and written: blocks of values. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `block_mapping`: \[pairs, 2\], read: source and destination of each copy; none if one does not exist. A destination is in no other pair. Element type i64; the last dimension dense, other strides are free, 0 or more.
+///
+/// blocks: blocks of a cache, from 0 to 2147483647.
+///
+/// block: elements of a block, from 1 to 2147483647.
+///
+/// pairs: copies, from 0 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn copy_blocks(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_mapping: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(17)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
+}
+
+/// For each appended token its request and its position there.
+///
+/// - `batch_indices`: \[nnz\], written: request of each token; -1 for a token of none. Element type i32; dense; overlaps no other tensor.
+/// - `positions`: \[nnz\], written: position of each token; -1 for a token of none. Element type i32; dense; overlaps no other tensor.
+/// - `append_indptr`: \[batch+1\], read: where the tokens of each request begin. Element type i32; dense.
+/// - `seq_lens`: \[batch\], read: tokens of each request, the appended ones among them. Element type i32; dense.
+///
+/// nnz: appended tokens, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn get_batch_indices_positions(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    batch_indices: Tensor,
+    positions: Tensor,
+    append_indptr: Tensor,
+    seq_lens: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(18)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
+}
+
+/// Tokens of each request of a paged cache: max(pages − 1, 0) · page_size + kv_last_page_len.
+///
+/// - `seq_lens`: \[batch\], written: tokens of each request. Element type i32; dense; overlaps no other tensor.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin. Element type i32; dense.
+/// - `kv_last_page_len`: \[batch\], read: tokens of the last page of each request. Element type i32; dense.
+/// - `page_size`: tokens of a page; from 1 to 1048576.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn get_seq_lens(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    seq_lens: Tensor,
+    kv_indptr: Tensor,
+    kv_last_page_len: Tensor,
+    page_size: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(19)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
 }
 
 /// Largest magnitudes of 512 shares of a matrix: the largest of them is max(|x|).
@@ -111,7 +852,7 @@ pub unsafe fn amax(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(2)?;
+    let op = library.built_in(20)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -139,7 +880,7 @@ pub unsafe fn block_scale_interleave(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(3)?;
+    let op = library.built_in(21)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -187,7 +928,7 @@ pub unsafe fn fp4_dequantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(4)?;
+    let op = library.built_in(22)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -233,7 +974,7 @@ pub unsafe fn fp4_quantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(5)?;
+    let op = library.built_in(23)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -273,7 +1014,7 @@ pub unsafe fn fp8_quantize_per_block(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(6)?;
+    let op = library.built_in(24)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -303,7 +1044,7 @@ pub unsafe fn fp8_quantize_per_tensor(
     x: Tensor,
     scale: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(7)?;
+    let op = library.built_in(25)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
 }
@@ -340,7 +1081,7 @@ pub unsafe fn fp8_quantize_per_tensor_dynamic(
     amax: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(8)?;
+    let op = library.built_in(26)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
 }
@@ -375,7 +1116,7 @@ pub unsafe fn fp8_quantize_per_token(
     x: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(9)?;
+    let op = library.built_in(27)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
 }
@@ -415,7 +1156,7 @@ pub unsafe fn fp8_quantize_per_token_group(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(10)?;
+    let op = library.built_in(28)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -456,7 +1197,7 @@ pub unsafe fn mxfp8_dequantize(
     scale: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(11)?;
+    let op = library.built_in(29)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
 }
@@ -495,7 +1236,7 @@ pub unsafe fn mxfp8_quantize(
     x: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(12)?;
+    let op = library.built_in(30)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
 }
@@ -526,7 +1267,7 @@ pub unsafe fn packbits(
     x: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(13)?;
+    let op = library.built_in(31)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -552,7 +1293,7 @@ pub unsafe fn packed_indptr(
     out: Tensor,
     indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(14)?;
+    let op = library.built_in(32)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, indptr], &[], place, stream) }
 }
@@ -591,7 +1332,720 @@ pub unsafe fn segment_packbits(
     out_indptr: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(15)?;
+    let op = library.built_in(33)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
+}
+
+/// The default of `rotary_dim` in [`apply_rope`].
+pub const APPLY_ROPE_ROTARY_DIM_DEFAULT: i32 = 0;
+
+/// The default of `interleave` in [`apply_rope`].
+pub const APPLY_ROPE_INTERLEAVE_DEFAULT: bool = false;
+
+/// The default of `rope_scale` in [`apply_rope`].
+pub const APPLY_ROPE_ROPE_SCALE_DEFAULT: f64 = 1.0;
+
+/// The default of `rope_theta` in [`apply_rope`].
+pub const APPLY_ROPE_ROPE_THETA_DEFAULT: f64 = 10000.0;
+
+/// The default of `low_freq_factor` in [`apply_rope`].
+pub const APPLY_ROPE_LOW_FREQ_FACTOR_DEFAULT: f64 = 1.0;
+
+/// The default of `high_freq_factor` in [`apply_rope`].
+pub const APPLY_ROPE_HIGH_FREQ_FACTOR_DEFAULT: f64 = 4.0;
+
+/// The default of `old_context_len` in [`apply_rope`].
+pub const APPLY_ROPE_OLD_CONTEXT_LEN_DEFAULT: f64 = 0.0;
+
+/// Rotary embedding of queries and keys: pairs of columns turned by position · theta^(-2i/rotary_dim) / scale.
+///
+/// - `q_out`: \[tokens, q_heads, head_dim\], written: the turned queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as q, and overlaps nothing else.
+/// - `k_out`: \[tokens, kv_heads, head_dim\], written: the turned keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as k, and overlaps nothing else.
+/// - `q`: \[tokens, q_heads, head_dim\], read: the queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k`: \[tokens, kv_heads, head_dim\], read: the keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `pos_ids`: \[tokens\], read; may be absent: position of each token. Element type i32 or i64, the same for all such tensors; dense.
+/// - `indptr`: \[batch+1\], read; may be absent: without pos_ids: segment b is the tokens from indptr\[b\] to before indptr\[b + 1\]. Element type i32 or i64, the same for all such tensors; dense.
+/// - `offsets`: \[batch\], read; may be absent: with indptr: position of the first token of each segment. Element type i32 or i64, the same for all such tensors; dense.
+/// - `rotary_dim`: columns that are turned, an even number; 0: all of them; from 0 to 512; APPLY_ROPE_ROTARY_DIM_DEFAULT.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); APPLY_ROPE_INTERLEAVE_DEFAULT.
+/// - `rope_scale`: what frequencies are divided by; from 0.000001 to 1000000, not NaN; APPLY_ROPE_ROPE_SCALE_DEFAULT.
+/// - `rope_theta`: base of the frequencies; from 1 to 1000000000000000000000000000000, not NaN; APPLY_ROPE_ROPE_THETA_DEFAULT.
+/// - `low_freq_factor`: with old_context_len: turns in the old context up to which frequencies are divided by rope_scale; from 0 to 1000000, not NaN; APPLY_ROPE_LOW_FREQ_FACTOR_DEFAULT.
+/// - `high_freq_factor`: with old_context_len: turns in the old context from which frequencies are kept; from 0 to 1000000, not NaN; APPLY_ROPE_HIGH_FREQ_FACTOR_DEFAULT.
+/// - `old_context_len`: context length before the scaling of Llama 3.1; 0: every frequency is divided by rope_scale; from 0 to 1000000000, not NaN; APPLY_ROPE_OLD_CONTEXT_LEN_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of q, from 1 to 65536.
+///
+/// kv_heads: heads of k, from 0 to 65536.
+///
+/// head_dim: elements of a head, from 2 to 512.
+///
+/// batch: segments, if positions come from indptr and offsets, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn apply_rope(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_out: Tensor,
+    k_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    pos_ids: Option<Tensor>,
+    indptr: Option<Tensor>,
+    offsets: Option<Tensor>,
+    rotary_dim: i32,
+    interleave: bool,
+    rope_scale: f64,
+    rope_theta: f64,
+    low_freq_factor: f64,
+    high_freq_factor: f64,
+    old_context_len: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(34)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
+}
+
+/// The default of `interleave` in [`rope_cos_sin_cache`].
+pub const ROPE_COS_SIN_CACHE_INTERLEAVE_DEFAULT: bool = false;
+
+/// Rotary embedding of queries and keys: pairs of columns turned by the cosines and sines of a cache.
+///
+/// - `q_out`: \[tokens, q_heads, head_dim\], written: the turned queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as q, and overlaps nothing else.
+/// - `k_out`: \[tokens, kv_heads, head_dim\], written: the turned keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as k, and overlaps nothing else.
+/// - `q`: \[tokens, q_heads, head_dim\], read: the queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k`: \[tokens, kv_heads, head_dim\], read: the keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `positions`: \[tokens\], read: position of each token: its row of the cache. A token of another position is copied. Element type i32 or i64; dense.
+/// - `cos_sin_cache`: \[max_position, rotary_dim\], read: for each position rotary_dim / 2 cosines, then as many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); ROPE_COS_SIN_CACHE_INTERLEAVE_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of q, from 1 to 65536.
+///
+/// kv_heads: heads of k, from 0 to 65536.
+///
+/// head_dim: elements of a head, from 2 to 512.
+///
+/// max_position: rows of the cache, from 1 to 2147483647.
+///
+/// rotary_dim: columns that are turned, an even number, from 2 to 512.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rope_cos_sin_cache(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_out: Tensor,
+    k_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    positions: Tensor,
+    cos_sin_cache: Tensor,
+    interleave: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(35)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
+}
+
+/// The default of `interleave` in [`rope_quantize`].
+pub const ROPE_QUANTIZE_INTERLEAVE_DEFAULT: bool = false;
+
+/// The default of `quant_scale_q` in [`rope_quantize`].
+pub const ROPE_QUANTIZE_QUANT_SCALE_Q_DEFAULT: f64 = 1.0;
+
+/// The default of `quant_scale_kv` in [`rope_quantize`].
+pub const ROPE_QUANTIZE_QUANT_SCALE_KV_DEFAULT: f64 = 1.0;
+
+/// Rotary embedding of queries and keys from a cache of sines, and conversion to FP8: saturate(x · scale).
+///
+/// - `q_rope_out`: \[tokens, q_heads, rotary_dim\], written: the turned columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_rope_out`: \[tokens, kv_heads, rotary_dim\], written: the turned columns of keys. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_nope_out`: \[tokens, q_heads, q_nope_dim\], written; may be absent: the other columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_nope_out`: \[tokens, kv_heads, k_nope_dim\], written; may be absent: the other columns of keys. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_rope`: \[tokens, q_heads, rotary_dim\], read: columns of queries that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_rope`: \[tokens, kv_heads, rotary_dim\], read: columns of keys that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `q_nope`: \[tokens, q_heads, q_nope_dim\], read; may be absent: columns of queries that are not; given if q_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_nope`: \[tokens, kv_heads, k_nope_dim\], read; may be absent: columns of keys that are not; given if k_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `pos_ids`: \[tokens\], read: row of the cache of sines for each token; a token of another position is not turned. Element type i32 or i64; dense.
+/// - `cos_sin_cache`: \[max_position, rotary_dim\], read: for each position rotary_dim / 2 cosines, then as many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); ROPE_QUANTIZE_INTERLEAVE_DEFAULT.
+/// - `quant_scale_q`: what queries are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_QUANT_SCALE_Q_DEFAULT.
+/// - `quant_scale_kv`: what keys are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_QUANT_SCALE_KV_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of queries, from 1 to 65536.
+///
+/// kv_heads: heads of keys, from 1 to 65536.
+///
+/// rotary_dim: columns that are turned, an even number, from 2 to 512.
+///
+/// q_nope_dim: columns of queries that are not turned, from 0 to 65536.
+///
+/// k_nope_dim: columns of keys that are not turned, from 0 to 65536.
+///
+/// max_position: rows of the cache of sines, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rope_quantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_rope_out: Tensor,
+    k_rope_out: Tensor,
+    q_nope_out: Option<Tensor>,
+    k_nope_out: Option<Tensor>,
+    q_rope: Tensor,
+    k_rope: Tensor,
+    q_nope: Option<Tensor>,
+    k_nope: Option<Tensor>,
+    pos_ids: Tensor,
+    cos_sin_cache: Tensor,
+    interleave: bool,
+    quant_scale_q: f64,
+    quant_scale_kv: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(36)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
+}
+
+/// The default of `interleave` in [`rope_quantize_append`].
+pub const ROPE_QUANTIZE_APPEND_INTERLEAVE_DEFAULT: bool = false;
+
+/// The default of `quant_scale_q` in [`rope_quantize_append`].
+pub const ROPE_QUANTIZE_APPEND_QUANT_SCALE_Q_DEFAULT: f64 = 1.0;
+
+/// The default of `quant_scale_kv` in [`rope_quantize_append`].
+pub const ROPE_QUANTIZE_APPEND_QUANT_SCALE_KV_DEFAULT: f64 = 1.0;
+
+/// Rotary embedding, conversion to FP8, and keys and values into the pages of a cache, in one pass.
+///
+/// - `q_rope_out`: \[tokens, q_heads, rotary_dim\], written: the turned columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_nope_out`: \[tokens, q_heads, q_nope_dim\], written; may be absent: the other columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_rope_cache`: \[pages, page_size, kv_heads, rotary_dim\], read and written: the turned columns of keys go to the slots of their tokens. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_nope_cache`: \[pages, page_size, kv_heads, k_nope_dim\], read and written; may be absent: so do the other columns of keys. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_cache`: \[pages, page_size, kv_heads, v_dim\], read and written; may be absent: and the values. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_rope`: \[tokens, q_heads, rotary_dim\], read: columns of queries that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_rope`: \[tokens, kv_heads, rotary_dim\], read: columns of keys that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `q_nope`: \[tokens, q_heads, q_nope_dim\], read; may be absent: columns of queries that are not; given if q_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_nope`: \[tokens, kv_heads, k_nope_dim\], read; may be absent: columns of keys that are not; given if k_nope_cache is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `v`: \[tokens, kv_heads, v_dim\], read; may be absent: values; given if v_cache is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `pos_ids`: \[tokens\], read: row of the cache of sines for each token; a token of another position is not turned. Element type i32 or i64; dense.
+/// - `cos_sin_cache`: \[max_position, rotary_dim\], read: for each position rotary_dim / 2 cosines, then as many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `batch_indices`: \[tokens\], read: request of each token; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `positions`: \[tokens\], read: position of each token in its request; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `kv_indices`: \[kv_pages\], read: pages of all requests; a negative one: its tokens go nowhere. Element type i32; dense.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin in kv_indices. Element type i32; dense.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); ROPE_QUANTIZE_APPEND_INTERLEAVE_DEFAULT.
+/// - `quant_scale_q`: what queries are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_APPEND_QUANT_SCALE_Q_DEFAULT.
+/// - `quant_scale_kv`: what keys and values are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_APPEND_QUANT_SCALE_KV_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of queries, from 1 to 65536.
+///
+/// kv_heads: heads of keys and values, from 1 to 65536.
+///
+/// rotary_dim: columns that are turned, an even number, from 2 to 512.
+///
+/// q_nope_dim: columns of queries that are not turned, from 0 to 65536.
+///
+/// k_nope_dim: columns of keys that are not turned, from 0 to 65536.
+///
+/// v_dim: columns of values, from 0 to 65536.
+///
+/// pages: pages of the cache, from 0 to 2147483647.
+///
+/// page_size: tokens of a page, from 1 to 1048576.
+///
+/// kv_pages: entries of kv_indices, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// max_position: rows of the cache of sines, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rope_quantize_append(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_rope_out: Tensor,
+    q_nope_out: Option<Tensor>,
+    k_rope_cache: Tensor,
+    k_nope_cache: Option<Tensor>,
+    v_cache: Option<Tensor>,
+    q_rope: Tensor,
+    k_rope: Tensor,
+    q_nope: Option<Tensor>,
+    k_nope: Option<Tensor>,
+    v: Option<Tensor>,
+    pos_ids: Tensor,
+    cos_sin_cache: Tensor,
+    batch_indices: Tensor,
+    positions: Tensor,
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+    interleave: bool,
+    quant_scale_q: f64,
+    quant_scale_kv: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(37)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
+}
+
+/// The default of `seed` in [`chain_speculative_sampling`].
+pub const CHAIN_SPECULATIVE_SAMPLING_SEED_DEFAULT: i64 = 0;
+
+/// The default of `offset` in [`chain_speculative_sampling`].
+pub const CHAIN_SPECULATIVE_SAMPLING_OFFSET_DEFAULT: i64 = 0;
+
+/// Accepts draft tokens of speculative decoding up to the first that the target model refuses, and draws the next.
+///
+/// - `tokens`: \[rows, drafts+1\], written: accepted draft tokens, then the drawn one, then -1. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `accepted`: \[rows\], read and written: increased by how many draft tokens are acceptable, each for itself. Element type i32; dense; overlaps no other tensor.
+/// - `emitted`: \[rows\], read and written: increased by how many draft tokens come before the drawn one. Element type i32; dense; overlaps no other tensor.
+/// - `draft_probs`: \[rows, drafts, vocab\], read: probabilities that the draft model gave. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `draft_token_ids`: \[rows, drafts\], read: the draft tokens. Element type i32; the last dimension dense, other strides are free, 0 or more.
+/// - `target_probs`: \[rows, drafts+1, vocab\], read: probabilities that the target model gives, also after the last draft token. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `seeds`: \[seed_count\], read; may be absent: seed of all or of each request, instead of `seed`. Element type i64; dense.
+/// - `offsets`: \[offset_count\], read; may be absent: offset of all or of each request, instead of `offset`. Element type i64; dense.
+/// - `seed`: key of the random numbers; from 0 to 9007199254740991; CHAIN_SPECULATIVE_SAMPLING_SEED_DEFAULT.
+/// - `offset`: where the random numbers begin: another one for each call; from 0 to 9007199254740991; CHAIN_SPECULATIVE_SAMPLING_OFFSET_DEFAULT.
+///
+/// rows: requests, from 0 to 268435455.
+///
+/// drafts: draft tokens of a request, from 1 to 1048576.
+///
+/// vocab: size of the vocabulary, from 1 to 1048576.
+///
+/// seed_count: seeds: 1, or one for each request, from 0 to 268435455.
+///
+/// offset_count: offsets: 1, or one for each request, from 0 to 268435455.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn chain_speculative_sampling(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    tokens: Tensor,
+    accepted: Tensor,
+    emitted: Tensor,
+    draft_probs: Tensor,
+    draft_token_ids: Tensor,
+    target_probs: Tensor,
+    seeds: Option<Tensor>,
+    offsets: Option<Tensor>,
+    seed: i64,
+    offset: i64,
+) -> Result<Called, Error> {
+    let op = library.built_in(38)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
+}
+
+/// The default of `logits` in [`sample`].
+pub const SAMPLE_LOGITS_DEFAULT: bool = false;
+
+/// The default of `top_k` in [`sample`].
+pub const SAMPLE_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// The default of `top_p` in [`sample`].
+pub const SAMPLE_TOP_P_DEFAULT: f64 = 1.0;
+
+/// The default of `min_p` in [`sample`].
+pub const SAMPLE_MIN_P_DEFAULT: f64 = 0.0;
+
+/// The default of `top_k_first` in [`sample`].
+pub const SAMPLE_TOP_K_FIRST_DEFAULT: bool = false;
+
+/// The default of `seed` in [`sample`].
+pub const SAMPLE_SEED_DEFAULT: i64 = 0;
+
+/// The default of `offset` in [`sample`].
+pub const SAMPLE_OFFSET_DEFAULT: i64 = 0;
+
+/// A token from each row of probabilities or logits, of those that top-k, top-p and min-p keep.
+///
+/// - `tokens`: \[rows\], written: the tokens; 0 where there is nothing to draw from. Element type i32 or i64, the same for all such tensors; dense; overlaps no other tensor.
+/// - `valid`: \[rows\], written: whether there was something to draw from. Element type bool; dense; overlaps no other tensor.
+/// - `x`: \[sources, vocab\], read: probabilities, which need not add up to 1, or logits. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `indices`: \[rows\], read; may be absent: the row of x for each token. Element type i32 or i64, the same for all such tensors; dense.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each token, instead of `top_k`. Element type i32; dense.
+/// - `top_ps`: \[rows\], read; may be absent: a top_p for each token, instead of `top_p`. Element type f32; dense.
+/// - `min_ps`: \[rows\], read; may be absent: a min_p for each token, instead of `min_p`. Element type f32; dense.
+/// - `seeds`: \[seed_count\], read; may be absent: seed of all or of each token, instead of `seed`. Element type i64; dense.
+/// - `offsets`: \[offset_count\], read; may be absent: offset of all or of each token, instead of `offset`. Element type i64; dense.
+/// - `logits`: whether x holds logits; SAMPLE_LOGITS_DEFAULT.
+/// - `top_k`: tokens that are kept; as many as the vocabulary has or more: all; from -2147483648 to 2147483647; SAMPLE_TOP_K_DEFAULT.
+/// - `top_p`: the share of the mass that the kept tokens have at least; 1: all; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; SAMPLE_TOP_P_DEFAULT.
+/// - `min_p`: the least weight of a kept token, as a share of the greatest; 0: all; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; SAMPLE_MIN_P_DEFAULT.
+/// - `top_k_first`: whether top_p is a share of the mass of the first top_k tokens, not of the whole row; SAMPLE_TOP_K_FIRST_DEFAULT.
+/// - `seed`: key of the random numbers; from 0 to 9007199254740991; SAMPLE_SEED_DEFAULT.
+/// - `offset`: where the random numbers begin: another one for each call; from 0 to 9007199254740991; SAMPLE_OFFSET_DEFAULT.
+///
+/// rows: tokens to draw, from 0 to 268435455.
+///
+/// sources: rows of x: as many as tokens, or any number with `indices`, from 0 to 2147483647.
+///
+/// vocab: size of the vocabulary, from 1 to 1048576.
+///
+/// seed_count: seeds: 1, or one for each token, from 0 to 268435455.
+///
+/// offset_count: offsets: 1, or one for each token, from 0 to 268435455.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn sample(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    tokens: Tensor,
+    valid: Tensor,
+    x: Tensor,
+    indices: Option<Tensor>,
+    top_ks: Option<Tensor>,
+    top_ps: Option<Tensor>,
+    min_ps: Option<Tensor>,
+    seeds: Option<Tensor>,
+    offsets: Option<Tensor>,
+    logits: bool,
+    top_k: i32,
+    top_p: f64,
+    min_p: f64,
+    top_k_first: bool,
+    seed: i64,
+    offset: i64,
+) -> Result<Called, Error> {
+    let op = library.built_in(39)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
+}
+
+/// The default of `temperature` in [`softmax`].
+pub const SOFTMAX_TEMPERATURE_DEFAULT: f64 = 1.0;
+
+/// Probabilities of rows of logits: softmax(logits / temperature).
+///
+/// - `probs`: \[rows, vocab\], written: the probabilities. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `logits`: \[rows, vocab\], read: the logits. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `temperatures`: \[rows\], read; may be absent: a temperature for each row, instead of `temperature`. Element type f32; dense.
+/// - `temperature`: what logits are divided by; 0 or below puts 1 on the first greatest; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; SOFTMAX_TEMPERATURE_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: entries of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn softmax(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    probs: Tensor,
+    logits: Tensor,
+    temperatures: Option<Tensor>,
+    temperature: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(40)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
+}
+
+/// The default of `sorted` in [`top_k`].
+pub const TOP_K_SORTED_DEFAULT: bool = false;
+
+/// The default of `tie_break` in [`top_k`].
+pub const TOP_K_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// The k greatest elements of each row and their indices, exactly.
+///
+/// - `values`: \[rows, k\], written: the greatest elements: in the order of their indices, or sorted, the greatest first. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `indices`: \[rows, k\], written: where they are in the row. Element type i64; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, cols\], read: the rows; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `sorted`: whether the greatest come first, equal ones in the order in which ties are taken; TOP_K_SORTED_DEFAULT.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// cols: elements of a row, from 1 to 1073741824.
+///
+/// k: elements that are taken; beyond cols the value is -inf and the index -1, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    values: Tensor,
+    indices: Tensor,
+    input: Tensor,
+    sorted: bool,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(41)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `top_k` in [`top_k_mask_logits`].
+pub const TOP_K_MASK_LOGITS_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// Of each row the k greatest logits, the others -inf.
+///
+/// - `masked_logits`: \[rows, vocab\], written: the logits that stay, the others -inf. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as logits, and overlaps nothing else.
+/// - `logits`: \[rows, vocab\], read: the logits; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32; dense.
+/// - `top_k`: elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to 2147483647; TOP_K_MASK_LOGITS_TOP_K_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_mask_logits(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    masked_logits: Tensor,
+    logits: Tensor,
+    top_ks: Option<Tensor>,
+    top_k: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(42)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
+}
+
+/// The default of `tie_break` in [`top_k_page_table_transform`].
+pub const TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// Page-table entries of the k greatest scores of each row.
+///
+/// - `output_page_table`: \[rows, k\], written: entries of the page table, in the order of the scores; -1 beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, max_len\], read: the scores; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `src_page_table`: \[batch, max_len\], read: the page table: an entry for each score. Element type i32; the last dimension dense, other strides are free, 0 or more.
+/// - `lengths`: \[rows\], read: scores of each row; less than 0 counts as 0, more than max_len as that. Element type i32; dense.
+/// - `row_to_batch`: \[rows\], read; may be absent: the row of the page table for each row; without it, row i has row i. Element type i32; dense.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// batch: rows of the page table, from 0 to 2147483647.
+///
+/// max_len: room for scores in a row, from 1 to 1073741824.
+///
+/// k: scores that are taken, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_page_table_transform(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    output_page_table: Tensor,
+    input: Tensor,
+    src_page_table: Tensor,
+    lengths: Tensor,
+    row_to_batch: Option<Tensor>,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(43)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `tie_break` in [`top_k_ragged_transform`].
+pub const TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// Where the k greatest scores of each row lie in a ragged array.
+///
+/// - `output_indices`: \[rows, k\], written: indices plus offset, in the order of the scores; -1 beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, max_len\], read: the scores; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `offsets`: \[rows\], read: what is added to the indices of each row. Element type i32; dense.
+/// - `lengths`: \[rows\], read: scores of each row; less than 0 counts as 0, more than max_len as that. Element type i32; dense.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// max_len: room for scores in a row, from 1 to 1073741824.
+///
+/// k: scores that are taken, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_ragged_transform(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    output_indices: Tensor,
+    input: Tensor,
+    offsets: Tensor,
+    lengths: Tensor,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(44)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `top_k` in [`top_k_renorm_probs`].
+pub const TOP_K_RENORM_PROBS_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// Of each row the k greatest probabilities over their sum, the others 0.
+///
+/// - `renorm_probs`: \[rows, vocab\], written: the probabilities that are kept, over their sum, the others 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+/// - `probs`: \[rows, vocab\], read: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32; dense.
+/// - `top_k`: elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to 2147483647; TOP_K_RENORM_PROBS_TOP_K_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_renorm_probs(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    renorm_probs: Tensor,
+    probs: Tensor,
+    top_ks: Option<Tensor>,
+    top_k: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(45)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
+}
+
+/// The default of `top_p` in [`top_p_renorm_probs`].
+pub const TOP_P_RENORM_PROBS_TOP_P_DEFAULT: f64 = 1.0;
+
+/// Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0.
+///
+/// - `renorm_probs`: \[rows, vocab\], written: the probabilities that are kept, over their sum, the others 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+/// - `probs`: \[rows, vocab\], read: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ps`: \[rows\], read; may be absent: a top_p for each row, instead of `top_p`. Element type f32; dense.
+/// - `top_p`: the share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; TOP_P_RENORM_PROBS_TOP_P_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_p_renorm_probs(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    renorm_probs: Tensor,
+    probs: Tensor,
+    top_ps: Option<Tensor>,
+    top_p: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(46)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }
