@@ -287,8 +287,8 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
     Args:
         x: The elements. f16 or bf16 or f32 [rows, hidden], the last dimension dense, read; rows 0 to 2147483647,
             hidden 16 to 16777216.
-        global_scale: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on
-            the device. f32 [1], dense, read. It may be absent.
+        global_scale: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and
+            finite, read on the device. f32 [1], dense, read. It may be absent.
         layout: Of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4 (a whole number, 0 to 2).
         format: 0 NVFP4, 1 MXFP4: "nvfp4" (0), "mxfp4" (1); the name or the number.
         out: The quantised elements, two to a byte, the first one in the low half. u8 [rows, hidden/2], the last
