@@ -93,7 +93,8 @@ PB_FN i64 scale_offset(int layout, i64 row, int column, int columns, i64 row_str
     // Unsigned, for divisions that are shifts.
     const u64 m = (u64)row;
     const u32 r = (u32)row, k = (u32)column, tiles = (u32)columns / 4;
-    if (layout == kScales128x4) return (i64)((m / 128 * tiles + k / 4) * 512 + (r % 32 * 16 + r % 128 / 32 * 4 + k % 4));
+    if (layout == kScales128x4)
+        return (i64)((m / 128 * tiles + k / 4) * 512 + (r % 32 * 16 + r % 128 / 32 * 4 + k % 4));
     return (i64)((m / 8 * tiles + k / 4) * 32 + (r % 8 * 4 + k % 4));
 }
 
@@ -139,8 +140,8 @@ PB_FN void quantize_groups(const P& p, i64 rows, int groups, const Quantizer& qu
     }
 }
 
-// The reverse: kBits for each value, which `unpack` widens to f32; `factor` is what a value of a row and block of kGroup
-// columns is multiplied by.
+// The reverse: kBits for each value, which `unpack` widens to f32; `factor` is what a value of a row and block of
+// kGroup columns is multiplied by.
 template <class T, int kBits, int kGroup, int kHeld, int kVec, class P, class Dequantizer>
 PB_FN void dequantize_groups(const P& p, const Dequantizer& dequantizer) {
     constexpr int kLane = kLanes<T, 16>, kBytes = kLane * kBits / 8;

@@ -1359,7 +1359,8 @@ def e2m1_and_ufp8sf_scale_to_float(
     """
     if (sf_vec_size, ufp8_type) not in ((16, 1), (32, 0)):
         got = f"blocks of {sf_vec_size} with type {ufp8_type}"
-        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected blocks of 16 with type 1 or of 32 with 0, got {got}")
+        expected = "blocks of 16 with type 1 or of 32 with type 0"
+        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected {expected}, got {got}")
     layout = 0 if is_sf_swizzled_layout else 2
     rows, pairs = e2m1_tensor.shape
     scale = reshape(ufp8_scale_tensor, _sf_shape(rows, 2 * pairs // sf_vec_size, layout))
@@ -1442,8 +1443,8 @@ def fp4_quantize(
     """Quantises blocks of a row to 4 bits (e2m1) with a scale each: NVFP4 or MXFP4.
 
     NVFP4: the scale is (amax · (1/6)) · global_scale as e4m3, an element is multiplied by
-    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements are
-    rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
+    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements
+    are rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
 
     Args:
         input: [.., hidden], of f16, bf16 or f32; hidden is a multiple of the block.
@@ -1727,8 +1728,7 @@ def packbits(x, bitorder="big", *, target=None):
 def segment_packbits(x, indptr, bitorder="big", *, target=None):
     """Packs segments of x, each by itself, as `packbits` does.
 
-    How many bytes there are is read from the device: this waits for it, and no graph can hold it. `packed_indptr` and the
-    op itself, with an output that is large enough, do not wait.
+    How many bytes there are is read from the device: this waits for it, and no graph can hold it.
 
     Args:
         x: the elements of all segments, in one dimension.
