@@ -48,6 +48,7 @@ fn embed_bundle() {
     use parbake_bake::{Request, bake};
     use std::path::{Path, PathBuf};
     println!("cargo::rerun-if-env-changed=PARBAKE_AOT_ARCHS");
+    println!("cargo::rerun-if-env-changed=PARBAKE_AOT_OPS");
     println!("cargo::rerun-if-env-changed=PARBAKE_TOOLCHAINS");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     println!("cargo::rerun-if-changed={}", root.join("kernels").display());

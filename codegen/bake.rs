@@ -269,7 +269,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// What the environment asks for: every op, for `PARBAKE_AOT_ARCHS`.
+    /// What the environment asks for: `PARBAKE_AOT_OPS` for `PARBAKE_AOT_ARCHS`.
     ///
     /// # Errors
     /// A setting that is missing or cannot be used, or ops that cannot be read.
@@ -290,7 +290,8 @@ impl Request {
 /// # Errors
 /// What is missing, or the first thing that failed.
 pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
-    let plan = plan(request.registry.entries.iter().map(|e| &e.op), "*", &Only::new(), &request.targets)?;
+    let ops = request.registry.entries.iter().map(|e| &e.op);
+    let plan = plan(ops, &request.config.aot_ops, &Only::new(), &request.targets)?;
     let search = |target| Search {
         explicit: request.config.nvrtc.clone(),
         toolchains: request.config.toolchains.clone(),

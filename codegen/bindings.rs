@@ -19,6 +19,9 @@ pub enum BindingsError {
     /// bindgen refused.
     #[error("bindgen failed: {0}")]
     Bindgen(String),
+    /// A trace definition cannot be made.
+    #[error("no trace definition: {0}")]
+    Trace(String),
 }
 
 /// The command that writes everything under `generated-manifest/`.

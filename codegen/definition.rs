@@ -385,6 +385,9 @@ fn check_trace(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
     for name in op.trace.constants.keys().filter(|n| op.dim(n).is_none()) {
         wrong(&["trace", "constants", name], format!("there is no `[[dim]]` named `{name}`"));
     }
+    for name in op.trace.given.iter().filter(|n| !op.tensors.iter().any(|t| t.optional && &t.name == *n)) {
+        wrong(&["trace", "given"], format!("there is no optional tensor `{name}`"));
+    }
     if op.trace.examples.is_empty() {
         wrong(&["trace"], "at least one `[[trace.example]]` with realistic shapes".into());
     }

@@ -20,4 +20,5 @@ pub mod registry;
 pub mod render;
 mod signature;
 pub mod toolchain;
+mod trace;
 mod typed;

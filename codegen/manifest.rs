@@ -7,6 +7,7 @@ use crate::header;
 use crate::layout::{self, Layouts};
 use crate::python;
 use crate::registry::{Entry, Registry};
+use crate::trace;
 use crate::typed;
 use parbake_model::digest::Digest;
 use parbake_model::op::Op;
@@ -69,6 +70,7 @@ pub fn render(registry: &Registry, root: &Path, force: bool) -> Result<BTreeMap<
     add("docs/reference/ops.md", ops_page(registry));
     add("docs/reference/settings.md", settings_page());
     files.extend(python::render(registry));
+    files.extend(trace::render(registry).map_err(BindingsError::Trace)?);
     Ok(files)
 }
 
@@ -243,11 +245,15 @@ pub fn differences(files: &BTreeMap<String, String>, root: &Path) -> Vec<Differe
             found.push(Difference { path: path.clone(), old, new: Some(new.clone()) });
         }
     }
-    for folder in ["generated-manifest", "docs/reference", python::FOLDER] {
+    let list = |folder: &str| -> Vec<String> {
         let names = std::fs::read_dir(root.join(folder)).into_iter().flatten().flatten();
-        for name in names.filter_map(|e| e.file_name().into_string().ok()) {
-            let path = format!("{folder}/{name}");
-            if files.contains_key(&path) {
+        names.filter_map(|e| e.file_name().into_string().ok()).map(|name| format!("{folder}/{name}")).collect()
+    };
+    let mut folders = ["generated-manifest", "docs/reference", python::FOLDER].map(str::to_owned).to_vec();
+    folders.extend(list(trace::FOLDER));
+    for folder in folders {
+        for path in list(&folder) {
+            if files.contains_key(&path) || root.join(&path).is_dir() {
                 continue;
             }
             let old = std::fs::read_to_string(root.join(&path)).ok();

@@ -40,7 +40,9 @@ fn check_fixed(op: &Op, name: &str, value: &Constant) -> Result<(), String> {
         (Some(Kind::Scalar(_)), Constant::Number(n)) if n.is_finite() => Ok(()),
         (Some(Kind::Choice(s, _)), _) if op.number(s, value).is_some_and(|n| n >= s.min && n <= s.max) => Ok(()),
         (Some(Kind::Element(axis)), Constant::Name(n)) if axis.values.iter().any(|v| &v.value == n) => Ok(()),
-        (Some(Kind::Scalar(_) | Kind::Choice(..) | Kind::Element(_)), _) => Err(format!("`{name}` is fixed to {value}")),
+        (Some(Kind::Scalar(_) | Kind::Choice(..) | Kind::Element(_)), _) => {
+            Err(format!("`{name}` is fixed to {value}"))
+        }
         _ => Err(format!("there is no scalar `{name}`")),
     }
 }
@@ -124,7 +126,9 @@ fn check_arguments(op: &Op, peer: &Peer, i: &str, wrong: &mut dyn FnMut(&[&str],
             wrong(&["peers", i, "returns"], message);
         }
     }
-    let Some(function) = op.functions().into_iter().find(|f| f.peer.is_some_and(|p| p.name == peer.name)) else { return };
+    let Some(function) = op.functions().into_iter().find(|f| f.peer.is_some_and(|p| p.name == peer.name)) else {
+        return;
+    };
     for dim in op.open_extents(&function.outputs).iter().filter(|d| !meant.contains(&d.name)) {
         wrong(&at, format!("no argument is `{}`, an extent of outputs that no input says", dim.name));
     }
@@ -199,10 +203,20 @@ returns = "out"
         let alone = GOOD.replace(PEER, "returns = \"out\"\n");
         let expected = "demo/scale/op.toml:10:1: `returns` names one of the `arguments`, and there are none";
         assert_eq!(complaints("demo/scale/op.toml", &alone), expected);
-        // An output that looks like no input must be given.
-        let wide = text.replacen("shape = [\"n\"]", "shape = [\"n\", \"n\"]", 1);
-        let expected = "demo/scale/op.toml:16:1: `out` cannot be allocated: no input has its shape and element type";
-        assert_eq!(complaints("demo/scale/op.toml", &wide), expected);
+        // An output may have another shape, as long as its extents are known.
+        let wide = text.replacen("shape = [\"n\"]", "shape = [\"2*n\", \"n/8\"]", 1);
+        assert_eq!(complaints("demo/scale/op.toml", &wide), "");
+        let dim = "[[dim]]\nname = \"m\"\nsummary = \"more\"\nmin = 1\nmax = 9\n\n[[tensor]]";
+        let open = text.replacen("shape = [\"n\"]", "shape = [\"m\"]", 1).replacen("[[tensor]]", dim, 1);
+        let open = open.replace("\nn = 16\n", "\nn = 16\nm = 4\n");
+        let expected = "demo/scale/op.toml:10:1: no argument is `m`, an extent of outputs that no input says";
+        assert_eq!(complaints("demo/scale/op.toml", &open), expected);
+        let said = open.replace("{ name = \"factor\" },", "{ name = \"factor\" }, { name = \"size\", is = \"m\" },");
+        assert_eq!(complaints("demo/scale/op.toml", &said), "");
+        // Without an input that every call has there is nothing to allocate after.
+        let absent = text.replacen("summary = \"the input\"", "summary = \"the input\"\noptional = true", 1);
+        let expected = "demo/scale/op.toml:16:1: `out` cannot be allocated: there is no input that every call has";
+        assert!(complaints("demo/scale/op.toml", &absent).contains(expected));
     }
 
     #[test]

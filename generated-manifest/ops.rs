@@ -4,6 +4,192 @@
 
 use crate::{Called, Error, Library, Place, Stream, Tensor};
 
+/// The default of `activation` in [`act_and_mul`].
+pub const ACT_AND_MUL_ACTIVATION_DEFAULT: i32 = 0;
+
+/// Gated activation: out = activation(x\[:, :hidden\]) · x\[:, hidden:\].
+///
+/// - `out`: \[rows, hidden\], written: the products. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, 2*hidden\], read: in each row, what is activated, then what it is multiplied by. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `activation`: which activation; from 0 to 2; ACT_AND_MUL_ACTIVATION_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row of out, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn act_and_mul(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    activation: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(0)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[f64::from(activation)], place, stream) }
+}
+
+/// The default of `eps` in [`silu_and_mul_quant`].
+pub const SILU_AND_MUL_QUANT_EPS_DEFAULT: f64 = 1e-10;
+
+/// SiLU and product in 8 bits: y = silu(x\[:, :hidden\]) · x\[:, hidden:\], for each 128 columns scale = amax(y) / 448, out = y / scale.
+///
+/// - `out`: \[rows, hidden\], written: the products over their scales. Element type e4m3; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows, hidden/128\], written: for each group of 128 columns what out is to be multiplied by: max(amax, eps) / 448. Strides are free: a transposed tensor is column-major. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, 2*hidden\], read: in each row, what is activated, then what it is multiplied by. Element type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; SILU_AND_MUL_QUANT_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row of out, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn silu_and_mul_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(1)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
+}
+
+/// Two attention states made one: v = (2^s_a v_a + 2^s_b v_b) / (2^s_a + 2^s_b), s = log2(2^s_a + 2^s_b).
+///
+/// - `v_merged`: \[rows, heads, head_dim\], written: the merged outputs. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `s_merged`: \[rows, heads\], written: the logarithms of the merged sums, to the base 2. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_a`: \[rows, heads, head_dim\], read: outputs of one attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s_a`: \[rows, heads\], read: the logarithms of its sums of exponentials, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `v_b`: \[rows, heads, head_dim\], read: outputs of another attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s_b`: \[rows, heads\], read: the logarithms of its sums of exponentials, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows of queries, from 0 to 2147483647.
+///
+/// heads: heads of a row, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn merge_state(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    v_merged: Tensor,
+    s_merged: Tensor,
+    v_a: Tensor,
+    s_a: Tensor,
+    v_b: Tensor,
+    s_b: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(2)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[v_merged, s_merged, v_a, s_a, v_b, s_b], &[], place, stream) }
+}
+
+/// An attention state made one with another, in its place.
+///
+/// - `v`: \[rows, heads, head_dim\], read and written: outputs of one attention; become the merged ones. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `s`: \[rows, heads\], read and written: the logarithms of its sums of exponentials, to the base 2; become the merged ones. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_other`: \[rows, heads, head_dim\], read: outputs of another attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s_other`: \[rows, heads\], read: the logarithms of its sums, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `mask`: \[rows\], read; may be absent: the rows that are merged; without it all. Element type bool; dense.
+///
+/// rows: rows of queries, from 0 to 2147483647.
+///
+/// heads: heads of a row, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn merge_state_in_place(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    v: Tensor,
+    s: Tensor,
+    v_other: Tensor,
+    s_other: Tensor,
+    mask: Option<Tensor>,
+) -> Result<Called, Error> {
+    let op = library.built_in(3)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[v, s, v_other, s_other, mask.unwrap_or(Tensor::ABSENT)], &[], place, stream) }
+}
+
+/// Any number of attention states made one: v = Σ 2^s_i v_i / Σ 2^s_i, s = log2 Σ 2^s_i.
+///
+/// - `v_merged`: \[rows, heads, head_dim\], written: the merged outputs. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `s_merged`: \[rows, heads\], written: the logarithms of the merged sums, to the base 2. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v`: \[rows, states, heads, head_dim\], read: outputs of each attention. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `s`: \[rows, states, heads\], read: the logarithms of their sums of exponentials, to the base 2. Element type f32; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows of queries, from 0 to 2147483647.
+///
+/// states: states of each row, from 0 to 1048576.
+///
+/// heads: heads of a row, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn merge_states(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    v_merged: Tensor,
+    s_merged: Tensor,
+    v: Tensor,
+    s: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(4)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[v_merged, s_merged, v, s], &[], place, stream) }
+}
+
 /// The default of `eps` in [`fused_add_rmsnorm`].
 pub const FUSED_ADD_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
 
@@ -41,9 +227,242 @@ pub unsafe fn fused_add_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(0)?;
+    let op = library.built_in(5)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[x, residual, weight], &[eps, weight_bias], place, stream) }
+}
+
+/// The default of `eps` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `scale_value` in [`fused_add_rmsnorm_quant`].
+pub const FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) / scale in 8 bits.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `residual`: \[rows, hidden\], read and written: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fused_add_rmsnorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    residual: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    weight_bias: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(6)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, residual, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `floor` in [`fused_add_rmsnorm_quant_per_token`].
+pub const FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT: f64 = 1e-10;
+
+/// residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale in 8 bits.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `residual`: \[rows, hidden\], read and written: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+/// - `floor`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fused_add_rmsnorm_quant_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    residual: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+    floor: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(7)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
+}
+
+/// The default of `eps` in [`layernorm`].
+pub const LAYERNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as x, and overlaps nothing else.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f32; dense.
+/// - `bias`: \[hidden\], read: added to each column. Element type f32; dense.
+/// - `eps`: added to the variance; from 0 to 1, not NaN; LAYERNORM_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn layernorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(8)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
+}
+
+/// The default of `eps` in [`layernorm_quant`].
+pub const LAYERNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `scale_value` in [`layernorm_quant`].
+pub const LAYERNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// Norm of rows by mean and variance in 8 bits: out = ((x − mean(x)) / sqrt(var(x) + eps) · weight + bias) / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f32; dense.
+/// - `bias`: \[hidden\], read: added to each column. Element type f32; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the variance; from 0 to 1, not NaN; LAYERNORM_QUANT_EPS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; LAYERNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn layernorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(9)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`qk_rmsnorm`].
+pub const QK_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`qk_rmsnorm`].
+pub const QK_RMSNORM_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// Root-mean-square norm of every head of queries and keys, in place: q = q / sqrt(mean(q²) + eps) · (q_weight + weight_bias), k alike.
+///
+/// - `q`: \[tokens, q_heads, head_dim\], read and written: the queries; become their norms. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k`: \[tokens, kv_heads, head_dim\], read and written: the keys; become their norms. May lie between the queries, as slices of one tensor do. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_weight`: \[head_dim\], read: a factor for each element of a head of q. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `k_weight`: \[head_dim\], read: a factor for each element of a head of k. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; QK_RMSNORM_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; QK_RMSNORM_WEIGHT_BIAS_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of queries, from 1 to 65536.
+///
+/// kv_heads: heads of keys, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn qk_rmsnorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q: Tensor,
+    k: Tensor,
+    q_weight: Tensor,
+    k_weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(10)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
 
 /// The default of `eps` in [`rmsnorm`].
@@ -83,9 +502,1135 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(1)?;
+    let op = library.built_in(11)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
+}
+
+/// The default of `eps` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `scale_value` in [`rmsnorm_quant`].
+pub const RMSNORM_QUANT_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `scale`: \[1\], read; may be absent: what out is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; RMSNORM_QUANT_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rmsnorm_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    scale: Option<Tensor>,
+    eps: f64,
+    weight_bias: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(12)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
+}
+
+/// The default of `eps` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `floor` in [`rmsnorm_quant_per_token`].
+pub const RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT: f64 = 1e-10;
+
+/// Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale.
+///
+/// - `out`: \[rows, hidden\], written: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+/// - `floor`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rmsnorm_quant_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    eps: f64,
+    weight_bias: f64,
+    floor: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(13)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
+}
+
+/// Keys and values of tokens into the pages of a cache: cache\[slot(token)\] = token.
+///
+/// - `k_cache`: \[pages, page_size, heads, head_dim\], read and written: pages of keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_cache`: \[pages, page_size, heads, head_dim\], read and written: pages of values. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `key`: \[tokens, heads, head_dim\], read: keys of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `value`: \[tokens, heads, head_dim\], read: values of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `batch_indices`: \[tokens\], read: request of each token; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `positions`: \[tokens\], read: position of each token in its request; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `kv_indices`: \[kv_pages\], read: pages of all requests; a negative one: its tokens go nowhere. Element type i32; dense.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin in kv_indices. Element type i32; dense.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// heads: heads of keys and values, from 1 to 65536.
+///
+/// head_dim: elements of a head, from 1 to 65536.
+///
+/// pages: pages of the cache, from 0 to 2147483647.
+///
+/// page_size: tokens of a page, from 1 to 1048576.
+///
+/// kv_pages: entries of kv_indices, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn append_paged_kv_cache(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    key: Tensor,
+    value: Tensor,
+    batch_indices: Tensor,
+    positions: Tensor,
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(14)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
+}
+
+/// Compressed keys and values, and rotary keys, of tokens into the pages of two caches.
+///
+/// - `ckv_cache`: \[pages, page_size, ckv_dim\], read and written: pages of compressed keys and values. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `kpe_cache`: \[pages, page_size, kpe_dim\], read and written: pages of rotary keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `ckv`: \[tokens, ckv_dim\], read: compressed keys and values of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `kpe`: \[tokens, kpe_dim\], read: rotary keys of the tokens. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `batch_indices`: \[tokens\], read: request of each token; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `positions`: \[tokens\], read: position of each token in its request; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `kv_indices`: \[kv_pages\], read: pages of all requests; a negative one: its tokens go nowhere. Element type i32; dense.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin in kv_indices. Element type i32; dense.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// ckv_dim: elements of compressed keys and values, from 1 to 65536.
+///
+/// kpe_dim: elements of rotary keys, from 1 to 65536.
+///
+/// pages: pages of the caches, from 0 to 2147483647.
+///
+/// page_size: tokens of a page, from 1 to 1048576.
+///
+/// kv_pages: entries of kv_indices, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn append_paged_mla_kv_cache(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    ckv_cache: Tensor,
+    kpe_cache: Tensor,
+    ckv: Tensor,
+    kpe: Tensor,
+    batch_indices: Tensor,
+    positions: Tensor,
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(15)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
+}
+
+/// Keys of multi-head latent attention: the columns of k_nope of each head, then those of k_rope.
+///
+/// - `k`: \[tokens, heads, nope_dim+rope_dim\], written: the keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_nope`: \[tokens, heads, nope_dim\], read: the columns of each head. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_rope`: \[tokens, 1, rope_dim\], read: the columns that all heads share. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// heads: heads of k, from 1 to 65536.
+///
+/// nope_dim: elements of k_nope of a head, from 1 to 65536.
+///
+/// rope_dim: elements of k_rope, from 1 to 65536.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn concat_mla_k(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    k: Tensor,
+    k_nope: Tensor,
+    k_rope: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(16)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[k, k_nope, k_rope], &[], place, stream) }
+}
+
+/// Blocks of two caches copied within them, for each pair (source, destination).
+///
+/// - `k_cache`: \[blocks, block\], read and written: blocks of keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_cache`: \[blocks, block\], read and written: blocks of values. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `block_mapping`: \[pairs, 2\], read: source and destination of each copy; none if one does not exist. A destination is in no other pair. Element type i64; the last dimension dense, other strides are free, 0 or more.
+///
+/// blocks: blocks of a cache, from 0 to 2147483647.
+///
+/// block: elements of a block, from 1 to 2147483647.
+///
+/// pairs: copies, from 0 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn copy_blocks(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_mapping: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(17)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
+}
+
+/// For each appended token its request and its position there.
+///
+/// - `batch_indices`: \[nnz\], written: request of each token; -1 for a token of none. Element type i32; dense; overlaps no other tensor.
+/// - `positions`: \[nnz\], written: position of each token; -1 for a token of none. Element type i32; dense; overlaps no other tensor.
+/// - `append_indptr`: \[batch+1\], read: where the tokens of each request begin. Element type i32; dense.
+/// - `seq_lens`: \[batch\], read: tokens of each request, the appended ones among them. Element type i32; dense.
+///
+/// nnz: appended tokens, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn get_batch_indices_positions(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    batch_indices: Tensor,
+    positions: Tensor,
+    append_indptr: Tensor,
+    seq_lens: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(18)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
+}
+
+/// Tokens of each request of a paged cache: max(pages − 1, 0) · page_size + kv_last_page_len.
+///
+/// - `seq_lens`: \[batch\], written: tokens of each request. Element type i32; dense; overlaps no other tensor.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin. Element type i32; dense.
+/// - `kv_last_page_len`: \[batch\], read: tokens of the last page of each request. Element type i32; dense.
+/// - `page_size`: tokens of a page; from 1 to 1048576.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn get_seq_lens(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    seq_lens: Tensor,
+    kv_indptr: Tensor,
+    kv_last_page_len: Tensor,
+    page_size: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(19)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
+}
+
+/// Largest magnitudes of 512 shares of a matrix: the largest of them is max(|x|).
+///
+/// - `out`: \[512\], written: the largest magnitude of each share; empty shares have 0. Element type f32; dense; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn amax(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(20)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[], place, stream) }
+}
+
+/// Block scales, row by row, to tiles of 128 rows × 4 columns.
+///
+/// - `out`: \[pad(rows,128), pad(columns,4)\], written: the tiles; 0 where there is no scale. Element type u8; dense; overlaps no other tensor.
+/// - `x`: \[rows, columns\], read: the scales. Element type u8; the last dimension dense, other strides are free, 0 or more.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// columns: scales of a row, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn block_scale_interleave(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(21)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[], place, stream) }
+}
+
+/// The default of `layout` in [`fp4_dequantize`].
+pub const FP4_DEQUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// The default of `format` in [`fp4_dequantize`].
+pub const FP4_DEQUANTIZE_FORMAT_DEFAULT: i32 = 0;
+
+/// Values of NVFP4 or MXFP4: out = x · scale · global_scale.
+///
+/// - `out`: \[rows, 2*pairs\], written: the values. Element type f16 or bf16 or f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, pairs\], read: the quantised elements, two to a byte, the first one in the low half. Element type u8; the last dimension dense, other strides are free, 0 or more.
+/// - `scale`: \[scale_rows, scale_columns\], read: codes of the scales. Element type u8; the last dimension dense, other strides are free, 0 or more.
+/// - `global_scale`: \[1\], read; may be absent: what values are multiplied by, 1 if absent: the reciprocal of what the quantiser was given. Element type f32; dense.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; FP4_DEQUANTIZE_LAYOUT_DEFAULT.
+/// - `format`: 0 NVFP4, 1 MXFP4; from 0 to 1; FP4_DEQUANTIZE_FORMAT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// pairs: bytes of a row of x: half its elements, which are whole blocks, from 8 to 8388608.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp4_dequantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    global_scale: Option<Tensor>,
+    layout: i32,
+    format: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(22)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
+}
+
+/// The default of `layout` in [`fp4_quantize`].
+pub const FP4_QUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// The default of `format` in [`fp4_quantize`].
+pub const FP4_QUANTIZE_FORMAT_DEFAULT: i32 = 0;
+
+/// 4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4.
+///
+/// - `out`: \[rows, hidden/2\], written: the quantised elements, two to a byte, the first one in the low half. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[scale_rows, scale_columns\], written: codes of the scales. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `global_scale`: \[1\], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on the device. Element type f32; dense.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; FP4_QUANTIZE_LAYOUT_DEFAULT.
+/// - `format`: 0 NVFP4, 1 MXFP4; from 0 to 1; FP4_QUANTIZE_FORMAT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, a multiple of the block, from 16 to 16777216.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp4_quantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    global_scale: Option<Tensor>,
+    layout: i32,
+    format: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(23)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_block`].
+pub const FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT: f64 = 1e-10;
+
+/// The default of `power_of_two` in [`fp8_quantize_per_block`].
+pub const FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT: bool = false;
+
+/// 8-bit floating point with a scale for each tile of 128 × 128: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows/128, hidden/128\], written: what an element of a tile of out stands for. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT.
+/// - `power_of_two`: 1: scales are rounded up to powers of two; FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_block(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+    power_of_two: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(24)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
+}
+
+/// 8-bit floating point with a given scale for the whole tensor: out = x · (1 / scale), saturated.
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `scale`: \[1\], read: what an element of out stands for: positive and finite, read on the device. Element type f32; dense.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_tensor(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    scale: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(25)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_tensor_dynamic`].
+pub const FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT: f64 = 1e-10;
+
+/// 8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[1\], written: what an element of out stands for. Element type f32; dense; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `amax`: \[512\], read: the largest magnitudes of shares of x: what the op amax gives. Element type f32; dense.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_tensor_dynamic(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    amax: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(26)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_token`].
+pub const FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT: f64 = 1e-10;
+
+/// 8-bit floating point with a scale for each row: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows\], written: what an element of a row of out stands for. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_token(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(27)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
+}
+
+/// The default of `eps` in [`fp8_quantize_per_token_group`].
+pub const FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT: f64 = 1e-10;
+
+/// The default of `power_of_two` in [`fp8_quantize_per_token_group`].
+pub const FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT: bool = false;
+
+/// 8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1 / scale).
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[rows, hidden/128\], written: what an element of a group of out stands for; by rows or by columns. Element type f32 or u8; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `eps`: the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN; FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT.
+/// - `power_of_two`: 1: scales that are numbers are rounded up to powers of two; FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, from 1 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn fp8_quantize_per_token_group(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    eps: f64,
+    power_of_two: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(28)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
+}
+
+/// The default of `layout` in [`mxfp8_dequantize`].
+pub const MXFP8_DEQUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// Values of MXFP8: out = x · 2^(scale − 127).
+///
+/// - `out`: \[rows, hidden\], written: the values. Element type f16 or bf16 or f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the quantised elements. Element type e4m3; the last dimension dense, other strides are free, 0 or more.
+/// - `scale`: \[scale_rows, scale_columns\], read: codes of the scales of each 32 elements. Element type u8; the last dimension dense, other strides are free, 0 or more.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; MXFP8_DEQUANTIZE_LAYOUT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn mxfp8_dequantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    scale: Tensor,
+    layout: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(29)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
+}
+
+/// The default of `layout` in [`mxfp8_quantize`].
+pub const MXFP8_QUANTIZE_LAYOUT_DEFAULT: i32 = 2;
+
+/// MXFP8: e4m3 with a power of two (UE8M0) as the scale of each 32 elements of a row.
+///
+/// - `out`: \[rows, hidden\], written: the quantised elements. Element type e4m3; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[scale_rows, scale_columns\], written: codes of the scales. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; MXFP8_QUANTIZE_LAYOUT_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+///
+/// scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+///
+/// scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn mxfp8_quantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    layout: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(30)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
+}
+
+/// The default of `little` in [`packbits`].
+pub const PACKBITS_LITTLE_DEFAULT: bool = false;
+
+/// Eight booleans to a byte.
+///
+/// - `out`: \[n/8\], written: the packed bits; 0 beyond the last element. Element type u8; dense; overlaps no other tensor.
+/// - `x`: \[n\], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+/// - `little`: 1: the first element is the lowest bit, not the highest; PACKBITS_LITTLE_DEFAULT.
+///
+/// n: elements, from 0 to 1099511627776.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn packbits(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    little: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(31)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
+}
+
+/// Where packed segments begin: the running sum of ceil(length / 8).
+///
+/// - `out`: \[batch+1\], written: begins of the packed segments, and the end. Element type i32; dense; overlaps no other tensor.
+/// - `indptr`: \[batch+1\], read: begins of the segments, and the end. Element type i32 or i64; dense.
+///
+/// batch: segments, from 0 to 16777216.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn packed_indptr(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    indptr: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(32)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, indptr], &[], place, stream) }
+}
+
+/// The default of `little` in [`segment_packbits`].
+pub const SEGMENT_PACKBITS_LITTLE_DEFAULT: bool = false;
+
+/// Eight booleans to a byte, each segment by itself.
+///
+/// - `out`: \[packed\], written: the packed bits; 0 beyond the last segment. Element type u8; dense; overlaps no other tensor.
+/// - `x`: \[n\], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+/// - `indptr`: \[batch+1\], read: begins of the segments in x, and the end. Element type i32 or i64; dense.
+/// - `out_indptr`: \[batch+1\], read: begins of the segments in out, and the end: what packed_indptr gives. Element type i32; dense.
+/// - `little`: 1: the first element is the lowest bit, not the highest; SEGMENT_PACKBITS_LITTLE_DEFAULT.
+///
+/// batch: segments, from 0 to 16777216.
+///
+/// n: elements, from 0 to 1099511627776.
+///
+/// packed: bytes of out, from 0 to 1099511627776.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn segment_packbits(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    indptr: Tensor,
+    out_indptr: Tensor,
+    little: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(33)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
+}
+
+/// The default of `rotary_dim` in [`apply_rope`].
+pub const APPLY_ROPE_ROTARY_DIM_DEFAULT: i32 = 0;
+
+/// The default of `interleave` in [`apply_rope`].
+pub const APPLY_ROPE_INTERLEAVE_DEFAULT: bool = false;
+
+/// The default of `rope_scale` in [`apply_rope`].
+pub const APPLY_ROPE_ROPE_SCALE_DEFAULT: f64 = 1.0;
+
+/// The default of `rope_theta` in [`apply_rope`].
+pub const APPLY_ROPE_ROPE_THETA_DEFAULT: f64 = 10000.0;
+
+/// The default of `low_freq_factor` in [`apply_rope`].
+pub const APPLY_ROPE_LOW_FREQ_FACTOR_DEFAULT: f64 = 1.0;
+
+/// The default of `high_freq_factor` in [`apply_rope`].
+pub const APPLY_ROPE_HIGH_FREQ_FACTOR_DEFAULT: f64 = 4.0;
+
+/// The default of `old_context_len` in [`apply_rope`].
+pub const APPLY_ROPE_OLD_CONTEXT_LEN_DEFAULT: f64 = 0.0;
+
+/// Rotary embedding of queries and keys: pairs of columns turned by position · theta^(-2i/rotary_dim) / scale.
+///
+/// - `q_out`: \[tokens, q_heads, head_dim\], written: the turned queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as q, and overlaps nothing else.
+/// - `k_out`: \[tokens, kv_heads, head_dim\], written: the turned keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as k, and overlaps nothing else.
+/// - `q`: \[tokens, q_heads, head_dim\], read: the queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k`: \[tokens, kv_heads, head_dim\], read: the keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `pos_ids`: \[tokens\], read; may be absent: position of each token. Element type i32 or i64, the same for all such tensors; dense.
+/// - `indptr`: \[batch+1\], read; may be absent: without pos_ids: segment b is the tokens from indptr\[b\] to before indptr\[b + 1\]. Element type i32 or i64, the same for all such tensors; dense.
+/// - `offsets`: \[batch\], read; may be absent: with indptr: position of the first token of each segment. Element type i32 or i64, the same for all such tensors; dense.
+/// - `rotary_dim`: columns that are turned, an even number; 0: all of them; from 0 to 512; APPLY_ROPE_ROTARY_DIM_DEFAULT.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); APPLY_ROPE_INTERLEAVE_DEFAULT.
+/// - `rope_scale`: what frequencies are divided by; from 0.000001 to 1000000, not NaN; APPLY_ROPE_ROPE_SCALE_DEFAULT.
+/// - `rope_theta`: base of the frequencies; from 1 to 1000000000000000000000000000000, not NaN; APPLY_ROPE_ROPE_THETA_DEFAULT.
+/// - `low_freq_factor`: with old_context_len: turns in the old context up to which frequencies are divided by rope_scale; from 0 to 1000000, not NaN; APPLY_ROPE_LOW_FREQ_FACTOR_DEFAULT.
+/// - `high_freq_factor`: with old_context_len: turns in the old context from which frequencies are kept; from 0 to 1000000, not NaN; APPLY_ROPE_HIGH_FREQ_FACTOR_DEFAULT.
+/// - `old_context_len`: context length before the scaling of Llama 3.1; 0: every frequency is divided by rope_scale; from 0 to 1000000000, not NaN; APPLY_ROPE_OLD_CONTEXT_LEN_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of q, from 1 to 65536.
+///
+/// kv_heads: heads of k, from 0 to 65536.
+///
+/// head_dim: elements of a head, from 2 to 512.
+///
+/// batch: segments, if positions come from indptr and offsets, from 0 to 2147483646.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn apply_rope(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_out: Tensor,
+    k_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    pos_ids: Option<Tensor>,
+    indptr: Option<Tensor>,
+    offsets: Option<Tensor>,
+    rotary_dim: i32,
+    interleave: bool,
+    rope_scale: f64,
+    rope_theta: f64,
+    low_freq_factor: f64,
+    high_freq_factor: f64,
+    old_context_len: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(34)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
+}
+
+/// The default of `interleave` in [`rope_cos_sin_cache`].
+pub const ROPE_COS_SIN_CACHE_INTERLEAVE_DEFAULT: bool = false;
+
+/// Rotary embedding of queries and keys: pairs of columns turned by the cosines and sines of a cache.
+///
+/// - `q_out`: \[tokens, q_heads, head_dim\], written: the turned queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as q, and overlaps nothing else.
+/// - `k_out`: \[tokens, kv_heads, head_dim\], written: the turned keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as k, and overlaps nothing else.
+/// - `q`: \[tokens, q_heads, head_dim\], read: the queries. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k`: \[tokens, kv_heads, head_dim\], read: the keys. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `positions`: \[tokens\], read: position of each token: its row of the cache. A token of another position is copied. Element type i32 or i64; dense.
+/// - `cos_sin_cache`: \[max_position, rotary_dim\], read: for each position rotary_dim / 2 cosines, then as many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); ROPE_COS_SIN_CACHE_INTERLEAVE_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of q, from 1 to 65536.
+///
+/// kv_heads: heads of k, from 0 to 65536.
+///
+/// head_dim: elements of a head, from 2 to 512.
+///
+/// max_position: rows of the cache, from 1 to 2147483647.
+///
+/// rotary_dim: columns that are turned, an even number, from 2 to 512.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rope_cos_sin_cache(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_out: Tensor,
+    k_out: Tensor,
+    q: Tensor,
+    k: Tensor,
+    positions: Tensor,
+    cos_sin_cache: Tensor,
+    interleave: bool,
+) -> Result<Called, Error> {
+    let op = library.built_in(35)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
+}
+
+/// The default of `interleave` in [`rope_quantize`].
+pub const ROPE_QUANTIZE_INTERLEAVE_DEFAULT: bool = false;
+
+/// The default of `quant_scale_q` in [`rope_quantize`].
+pub const ROPE_QUANTIZE_QUANT_SCALE_Q_DEFAULT: f64 = 1.0;
+
+/// The default of `quant_scale_kv` in [`rope_quantize`].
+pub const ROPE_QUANTIZE_QUANT_SCALE_KV_DEFAULT: f64 = 1.0;
+
+/// Rotary embedding of queries and keys from a cache of sines, and conversion to FP8: saturate(x · scale).
+///
+/// - `q_rope_out`: \[tokens, q_heads, rotary_dim\], written: the turned columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_rope_out`: \[tokens, kv_heads, rotary_dim\], written: the turned columns of keys. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_nope_out`: \[tokens, q_heads, q_nope_dim\], written; may be absent: the other columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_nope_out`: \[tokens, kv_heads, k_nope_dim\], written; may be absent: the other columns of keys. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_rope`: \[tokens, q_heads, rotary_dim\], read: columns of queries that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_rope`: \[tokens, kv_heads, rotary_dim\], read: columns of keys that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `q_nope`: \[tokens, q_heads, q_nope_dim\], read; may be absent: columns of queries that are not; given if q_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_nope`: \[tokens, kv_heads, k_nope_dim\], read; may be absent: columns of keys that are not; given if k_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `pos_ids`: \[tokens\], read: row of the cache of sines for each token; a token of another position is not turned. Element type i32 or i64; dense.
+/// - `cos_sin_cache`: \[max_position, rotary_dim\], read: for each position rotary_dim / 2 cosines, then as many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); ROPE_QUANTIZE_INTERLEAVE_DEFAULT.
+/// - `quant_scale_q`: what queries are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_QUANT_SCALE_Q_DEFAULT.
+/// - `quant_scale_kv`: what keys are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_QUANT_SCALE_KV_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of queries, from 1 to 65536.
+///
+/// kv_heads: heads of keys, from 1 to 65536.
+///
+/// rotary_dim: columns that are turned, an even number, from 2 to 512.
+///
+/// q_nope_dim: columns of queries that are not turned, from 0 to 65536.
+///
+/// k_nope_dim: columns of keys that are not turned, from 0 to 65536.
+///
+/// max_position: rows of the cache of sines, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rope_quantize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_rope_out: Tensor,
+    k_rope_out: Tensor,
+    q_nope_out: Option<Tensor>,
+    k_nope_out: Option<Tensor>,
+    q_rope: Tensor,
+    k_rope: Tensor,
+    q_nope: Option<Tensor>,
+    k_nope: Option<Tensor>,
+    pos_ids: Tensor,
+    cos_sin_cache: Tensor,
+    interleave: bool,
+    quant_scale_q: f64,
+    quant_scale_kv: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(36)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
+}
+
+/// The default of `interleave` in [`rope_quantize_append`].
+pub const ROPE_QUANTIZE_APPEND_INTERLEAVE_DEFAULT: bool = false;
+
+/// The default of `quant_scale_q` in [`rope_quantize_append`].
+pub const ROPE_QUANTIZE_APPEND_QUANT_SCALE_Q_DEFAULT: f64 = 1.0;
+
+/// The default of `quant_scale_kv` in [`rope_quantize_append`].
+pub const ROPE_QUANTIZE_APPEND_QUANT_SCALE_KV_DEFAULT: f64 = 1.0;
+
+/// Rotary embedding, conversion to FP8, and keys and values into the pages of a cache, in one pass.
+///
+/// - `q_rope_out`: \[tokens, q_heads, rotary_dim\], written: the turned columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_nope_out`: \[tokens, q_heads, q_nope_dim\], written; may be absent: the other columns of queries. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_rope_cache`: \[pages, page_size, kv_heads, rotary_dim\], read and written: the turned columns of keys go to the slots of their tokens. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `k_nope_cache`: \[pages, page_size, kv_heads, k_nope_dim\], read and written; may be absent: so do the other columns of keys. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `v_cache`: \[pages, page_size, kv_heads, v_dim\], read and written; may be absent: and the values. Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `q_rope`: \[tokens, q_heads, rotary_dim\], read: columns of queries that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_rope`: \[tokens, kv_heads, rotary_dim\], read: columns of keys that are turned. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `q_nope`: \[tokens, q_heads, q_nope_dim\], read; may be absent: columns of queries that are not; given if q_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k_nope`: \[tokens, kv_heads, k_nope_dim\], read; may be absent: columns of keys that are not; given if k_nope_cache is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `v`: \[tokens, kv_heads, v_dim\], read; may be absent: values; given if v_cache is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `pos_ids`: \[tokens\], read: row of the cache of sines for each token; a token of another position is not turned. Element type i32 or i64; dense.
+/// - `cos_sin_cache`: \[max_position, rotary_dim\], read: for each position rotary_dim / 2 cosines, then as many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+/// - `batch_indices`: \[tokens\], read: request of each token; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `positions`: \[tokens\], read: position of each token in its request; a negative one: the token goes nowhere. Element type i32; dense.
+/// - `kv_indices`: \[kv_pages\], read: pages of all requests; a negative one: its tokens go nowhere. Element type i32; dense.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin in kv_indices. Element type i32; dense.
+/// - `interleave`: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2); ROPE_QUANTIZE_APPEND_INTERLEAVE_DEFAULT.
+/// - `quant_scale_q`: what queries are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_APPEND_QUANT_SCALE_Q_DEFAULT.
+/// - `quant_scale_kv`: what keys and values are multiplied by before they are rounded; from 0 to 1000000000000000000000000000000, not NaN; ROPE_QUANTIZE_APPEND_QUANT_SCALE_KV_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// q_heads: heads of queries, from 1 to 65536.
+///
+/// kv_heads: heads of keys and values, from 1 to 65536.
+///
+/// rotary_dim: columns that are turned, an even number, from 2 to 512.
+///
+/// q_nope_dim: columns of queries that are not turned, from 0 to 65536.
+///
+/// k_nope_dim: columns of keys that are not turned, from 0 to 65536.
+///
+/// v_dim: columns of values, from 0 to 65536.
+///
+/// pages: pages of the cache, from 0 to 2147483647.
+///
+/// page_size: tokens of a page, from 1 to 1048576.
+///
+/// kv_pages: entries of kv_indices, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// max_position: rows of the cache of sines, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn rope_quantize_append(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    q_rope_out: Tensor,
+    q_nope_out: Option<Tensor>,
+    k_rope_cache: Tensor,
+    k_nope_cache: Option<Tensor>,
+    v_cache: Option<Tensor>,
+    q_rope: Tensor,
+    k_rope: Tensor,
+    q_nope: Option<Tensor>,
+    k_nope: Option<Tensor>,
+    v: Option<Tensor>,
+    pos_ids: Tensor,
+    cos_sin_cache: Tensor,
+    batch_indices: Tensor,
+    positions: Tensor,
+    kv_indices: Tensor,
+    kv_indptr: Tensor,
+    interleave: bool,
+    quant_scale_q: f64,
+    quant_scale_kv: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(37)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
 
 /// The default of `seed` in [`chain_speculative_sampling`].
@@ -139,7 +1684,7 @@ pub unsafe fn chain_speculative_sampling(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(2)?;
+    let op = library.built_in(38)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
 }
@@ -222,7 +1767,7 @@ pub unsafe fn sample(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(3)?;
+    let op = library.built_in(39)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
 }
@@ -259,7 +1804,248 @@ pub unsafe fn softmax(
     temperatures: Option<Tensor>,
     temperature: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(4)?;
+    let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
+}
+
+/// The default of `sorted` in [`top_k`].
+pub const TOP_K_SORTED_DEFAULT: bool = false;
+
+/// The default of `tie_break` in [`top_k`].
+pub const TOP_K_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// The k greatest elements of each row and their indices, exactly.
+///
+/// - `values`: \[rows, k\], written: the greatest elements: in the order of their indices, or sorted, the greatest first. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `indices`: \[rows, k\], written: where they are in the row. Element type i64; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, cols\], read: the rows; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `sorted`: whether the greatest come first, equal ones in the order in which ties are taken; TOP_K_SORTED_DEFAULT.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// cols: elements of a row, from 1 to 1073741824.
+///
+/// k: elements that are taken; beyond cols the value is -inf and the index -1, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    values: Tensor,
+    indices: Tensor,
+    input: Tensor,
+    sorted: bool,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(41)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `top_k` in [`top_k_mask_logits`].
+pub const TOP_K_MASK_LOGITS_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// Of each row the k greatest logits, the others -inf.
+///
+/// - `masked_logits`: \[rows, vocab\], written: the logits that stay, the others -inf. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as logits, and overlaps nothing else.
+/// - `logits`: \[rows, vocab\], read: the logits; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32; dense.
+/// - `top_k`: elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to 2147483647; TOP_K_MASK_LOGITS_TOP_K_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_mask_logits(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    masked_logits: Tensor,
+    logits: Tensor,
+    top_ks: Option<Tensor>,
+    top_k: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(42)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
+}
+
+/// The default of `tie_break` in [`top_k_page_table_transform`].
+pub const TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// Page-table entries of the k greatest scores of each row.
+///
+/// - `output_page_table`: \[rows, k\], written: entries of the page table, in the order of the scores; -1 beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, max_len\], read: the scores; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `src_page_table`: \[batch, max_len\], read: the page table: an entry for each score. Element type i32; the last dimension dense, other strides are free, 0 or more.
+/// - `lengths`: \[rows\], read: scores of each row; less than 0 counts as 0, more than max_len as that. Element type i32; dense.
+/// - `row_to_batch`: \[rows\], read; may be absent: the row of the page table for each row; without it, row i has row i. Element type i32; dense.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// batch: rows of the page table, from 0 to 2147483647.
+///
+/// max_len: room for scores in a row, from 1 to 1073741824.
+///
+/// k: scores that are taken, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_page_table_transform(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    output_page_table: Tensor,
+    input: Tensor,
+    src_page_table: Tensor,
+    lengths: Tensor,
+    row_to_batch: Option<Tensor>,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(43)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `tie_break` in [`top_k_ragged_transform`].
+pub const TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// Where the k greatest scores of each row lie in a ragged array.
+///
+/// - `output_indices`: \[rows, k\], written: indices plus offset, in the order of the scores; -1 beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, max_len\], read: the scores; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `offsets`: \[rows\], read: what is added to the indices of each row. Element type i32; dense.
+/// - `lengths`: \[rows\], read: scores of each row; less than 0 counts as 0, more than max_len as that. Element type i32; dense.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// max_len: room for scores in a row, from 1 to 1073741824.
+///
+/// k: scores that are taken, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_ragged_transform(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    output_indices: Tensor,
+    input: Tensor,
+    offsets: Tensor,
+    lengths: Tensor,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(44)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `top_k` in [`top_k_renorm_probs`].
+pub const TOP_K_RENORM_PROBS_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// Of each row the k greatest probabilities over their sum, the others 0.
+///
+/// - `renorm_probs`: \[rows, vocab\], written: the probabilities that are kept, over their sum, the others 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+/// - `probs`: \[rows, vocab\], read: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32; dense.
+/// - `top_k`: elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to 2147483647; TOP_K_RENORM_PROBS_TOP_K_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_renorm_probs(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    renorm_probs: Tensor,
+    probs: Tensor,
+    top_ks: Option<Tensor>,
+    top_k: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(45)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
+}
+
+/// The default of `top_p` in [`top_p_renorm_probs`].
+pub const TOP_P_RENORM_PROBS_TOP_P_DEFAULT: f64 = 1.0;
+
+/// Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0.
+///
+/// - `renorm_probs`: \[rows, vocab\], written: the probabilities that are kept, over their sum, the others 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+/// - `probs`: \[rows, vocab\], read: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ps`: \[rows\], read; may be absent: a top_p for each row, instead of `top_p`. Element type f32; dense.
+/// - `top_p`: the share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; TOP_P_RENORM_PROBS_TOP_P_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_p_renorm_probs(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    renorm_probs: Tensor,
+    probs: Tensor,
+    top_ps: Option<Tensor>,
+    top_p: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(46)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

@@ -278,6 +278,134 @@ PARBAKE_API int parbake_set_default(const char *setting, const char *value);
  * _NOT_COVERED (PB-2002), _OTHER (the driver, a bundle, the store, a compiler).
  */
 
+#define PARBAKE_ACT_AND_MUL_ACTIVATION_DEFAULT 0
+/**
+ * Gated activation: out = activation(x[:, :hidden]) · x[:, hidden:].
+ *
+ * @param out [rows, hidden], written: the products. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param x [rows, 2*hidden], read: in each row, what is activated, then what it is multiplied by. Element
+ *   type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free,
+ *   0 or more.
+ * @param activation which activation; from 0 to 2; PARBAKE_ACT_AND_MUL_ACTIVATION_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row of out, from 1 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_act_and_mul(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    int32_t activation,
+    parbake_error **error);
+
+#define PARBAKE_SILU_AND_MUL_QUANT_EPS_DEFAULT 1e-10
+/**
+ * SiLU and product in 8 bits: y = silu(x[:, :hidden]) · x[:, hidden:], for each 128 columns scale = amax(y) /
+ * 448, out = y / scale.
+ *
+ * @param out [rows, hidden], written: the products over their scales. Element type e4m3; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows, hidden/128], written: for each group of 128 columns what out is to be multiplied by:
+ *   max(amax, eps) / 448. Strides are free: a transposed tensor is column-major. Element type f32; the last 0
+ *   dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, 2*hidden], read: in each row, what is activated, then what it is multiplied by. Element
+ *   type f16 or bf16; the last dimension dense, other strides are free, 0 or more.
+ * @param eps least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN;
+ *   PARBAKE_SILU_AND_MUL_QUANT_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row of out, from 1 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_silu_and_mul_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps,
+    parbake_error **error);
+
+/**
+ * Two attention states made one: v = (2^s_a v_a + 2^s_b v_b) / (2^s_a + 2^s_b), s = log2(2^s_a + 2^s_b).
+ *
+ * @param v_merged [rows, heads, head_dim], written: the merged outputs. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps;
+ *   overlaps no other tensor.
+ * @param s_merged [rows, heads], written: the logarithms of the merged sums, to the base 2. Element type f32;
+ *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param v_a [rows, heads, head_dim], read: outputs of one attention. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param s_a [rows, heads], read: the logarithms of its sums of exponentials, to the base 2. Element type
+ *   f32; the last dimension dense, other strides are free, 0 or more.
+ * @param v_b [rows, heads, head_dim], read: outputs of another attention. Element type f16 or bf16 or f32,
+ *   the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param s_b [rows, heads], read: the logarithms of its sums of exponentials, to the base 2. Element type
+ *   f32; the last dimension dense, other strides are free, 0 or more.
+ *
+ * rows: rows of queries, from 0 to 2147483647.
+ * heads: heads of a row, from 1 to 65536.
+ * head_dim: elements of a head, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_merge_state(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *v_merged, const parbake_tensor *s_merged, const parbake_tensor *v_a, const parbake_tensor *s_a, const parbake_tensor *v_b, const parbake_tensor *s_b,
+    parbake_error **error);
+
+/**
+ * An attention state made one with another, in its place.
+ *
+ * @param v [rows, heads, head_dim], read and written: outputs of one attention; become the merged ones.
+ *   Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; overlaps no other tensor.
+ * @param s [rows, heads], read and written: the logarithms of its sums of exponentials, to the base 2; become
+ *   the merged ones. Element type f32; the last dimension dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param v_other [rows, heads, head_dim], read: outputs of another attention. Element type f16 or bf16 or
+ *   f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param s_other [rows, heads], read: the logarithms of its sums, to the base 2. Element type f32; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param mask [rows], read; may be absent: the rows that are merged; without it all. Element type bool;
+ *   dense.
+ *
+ * rows: rows of queries, from 0 to 2147483647.
+ * heads: heads of a row, from 1 to 65536.
+ * head_dim: elements of a head, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_merge_state_in_place(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *v, const parbake_tensor *s, const parbake_tensor *v_other, const parbake_tensor *s_other, const parbake_tensor *mask,
+    parbake_error **error);
+
+/**
+ * Any number of attention states made one: v = Σ 2^s_i v_i / Σ 2^s_i, s = log2 Σ 2^s_i.
+ *
+ * @param v_merged [rows, heads, head_dim], written: the merged outputs. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps;
+ *   overlaps no other tensor.
+ * @param s_merged [rows, heads], written: the logarithms of the merged sums, to the base 2. Element type f32;
+ *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param v [rows, states, heads, head_dim], read: outputs of each attention. Element type f16 or bf16 or f32,
+ *   the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param s [rows, states, heads], read: the logarithms of their sums of exponentials, to the base 2. Element
+ *   type f32; the last dimension dense, other strides are free, 0 or more.
+ *
+ * rows: rows of queries, from 0 to 2147483647.
+ * states: states of each row, from 0 to 1048576.
+ * heads: heads of a row, from 1 to 65536.
+ * head_dim: elements of a head, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_merge_states(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *v_merged, const parbake_tensor *s_merged, const parbake_tensor *v, const parbake_tensor *s,
+    parbake_error **error);
+
 #define PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT 1e-6
 #define PARBAKE_FUSED_ADD_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
 /**
@@ -307,6 +435,166 @@ PARBAKE_API int parbake_fused_add_rmsnorm(
     double eps, double weight_bias,
     parbake_error **error);
 
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT 1e-6
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT 1.0
+/**
+ * residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) /
+ * scale in 8 bits.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param residual [rows, hidden], read and written: added to x; becomes the sums, rounded. The norm is of the
+ *   sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param scale [1], read; may be absent: what out is to be multiplied by, positive; absent: scale_value.
+ *   Element type f32; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+ * @param scale_value the scale where there is no tensor; from 0.000000000000000000000000000001 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_fused_add_rmsnorm_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *residual, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *scale,
+    double eps, double weight_bias, double scale_value,
+    parbake_error **error);
+
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT 1e-6
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT 1e-10
+/**
+ * residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for
+ * each row scale = amax(y) / largest, out = y / scale in 8 bits.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param scale [rows], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for
+ *   e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param residual [rows, hidden], read and written: added to x; becomes the sums, rounded. The norm is of the
+ *   sums before they are rounded. Element type f16 or bf16, the same for all such tensors; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN;
+ *   PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+ * @param floor least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN;
+ *   PARBAKE_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_fused_add_rmsnorm_quant_per_token(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *residual, const parbake_tensor *x, const parbake_tensor *weight,
+    double eps, double weight_bias, double floor,
+    parbake_error **error);
+
+#define PARBAKE_LAYERNORM_EPS_DEFAULT 1e-6
+/**
+ * Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias.
+ *
+ * @param out [rows, hidden], written: the normalised rows. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the
+ *   very same memory as x, and overlaps nothing else.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f32; dense.
+ * @param bias [hidden], read: added to each column. Element type f32; dense.
+ * @param eps added to the variance; from 0 to 1, not NaN; PARBAKE_LAYERNORM_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_layernorm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *bias,
+    double eps,
+    parbake_error **error);
+
+#define PARBAKE_LAYERNORM_QUANT_EPS_DEFAULT 1e-6
+#define PARBAKE_LAYERNORM_QUANT_SCALE_VALUE_DEFAULT 1.0
+/**
+ * Norm of rows by mean and variance in 8 bits: out = ((x − mean(x)) / sqrt(var(x) + eps) · weight + bias) /
+ * scale.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16; the last dimension dense, other strides
+ *   are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f32; dense.
+ * @param bias [hidden], read: added to each column. Element type f32; dense.
+ * @param scale [1], read; may be absent: what out is to be multiplied by, positive; absent: scale_value.
+ *   Element type f32; dense.
+ * @param eps added to the variance; from 0 to 1, not NaN; PARBAKE_LAYERNORM_QUANT_EPS_DEFAULT.
+ * @param scale_value the scale where there is no tensor; from 0.000000000000000000000000000001 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_LAYERNORM_QUANT_SCALE_VALUE_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_layernorm_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *bias, const parbake_tensor *scale,
+    double eps, double scale_value,
+    parbake_error **error);
+
+#define PARBAKE_QK_RMSNORM_EPS_DEFAULT 1e-6
+#define PARBAKE_QK_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
+/**
+ * Root-mean-square norm of every head of queries and keys, in place: q = q / sqrt(mean(q²) + eps) · (q_weight
+ * + weight_bias), k alike.
+ *
+ * @param q [tokens, q_heads, head_dim], read and written: the queries; become their norms. Element type f16
+ *   or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long
+ *   as nothing overlaps; overlaps no other tensor.
+ * @param k [tokens, kv_heads, head_dim], read and written: the keys; become their norms. May lie between the
+ *   queries, as slices of one tensor do. Element type f16 or bf16 or f32, the same for all such tensors; the
+ *   last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param q_weight [head_dim], read: a factor for each element of a head of q. Element type f16 or bf16 or
+ *   f32, the same for all such tensors; dense.
+ * @param k_weight [head_dim], read: a factor for each element of a head of k. Element type f16 or bf16 or
+ *   f32, the same for all such tensors; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_QK_RMSNORM_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_QK_RMSNORM_WEIGHT_BIAS_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * q_heads: heads of queries, from 1 to 65536.
+ * kv_heads: heads of keys, from 1 to 65536.
+ * head_dim: elements of a head, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_qk_rmsnorm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *q_weight, const parbake_tensor *k_weight,
+    double eps, double weight_bias,
+    parbake_error **error);
+
 #define PARBAKE_RMSNORM_EPS_DEFAULT 1e-6
 #define PARBAKE_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
 /**
@@ -332,6 +620,774 @@ PARBAKE_API int parbake_rmsnorm(
     parbake_library *library, void *stream, const char *target,
     const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight,
     double eps, double weight_bias,
+    parbake_error **error);
+
+#define PARBAKE_RMSNORM_QUANT_EPS_DEFAULT 1e-6
+#define PARBAKE_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_RMSNORM_QUANT_SCALE_VALUE_DEFAULT 1.0
+/**
+ * Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param scale [1], read; may be absent: what out is to be multiplied by, positive; absent: scale_value.
+ *   Element type f32; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_RMSNORM_QUANT_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_RMSNORM_QUANT_WEIGHT_BIAS_DEFAULT.
+ * @param scale_value the scale where there is no tensor; from 0.000000000000000000000000000001 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_RMSNORM_QUANT_SCALE_VALUE_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_rmsnorm_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *weight, const parbake_tensor *scale,
+    double eps, double weight_bias, double scale_value,
+    parbake_error **error);
+
+#define PARBAKE_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT 1e-6
+#define PARBAKE_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT 1e-10
+/**
+ * Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each
+ * row scale = amax(y) / largest, out = y / scale.
+ *
+ * @param out [rows, hidden], written: the normalised rows over the scale; beyond the largest number it is
+ *   that number. Element type e4m3 or e5m2; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param scale [rows], written: for each row what out is to be multiplied by: max(amax, floor) / 448, for
+ *   e5m2 / 57344. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16, the same for all such tensors; the last
+ *   dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16, the same for all such
+ *   tensors; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_RMSNORM_QUANT_PER_TOKEN_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_RMSNORM_QUANT_PER_TOKEN_WEIGHT_BIAS_DEFAULT.
+ * @param floor least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN;
+ *   PARBAKE_RMSNORM_QUANT_PER_TOKEN_FLOOR_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_rmsnorm_quant_per_token(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x, const parbake_tensor *weight,
+    double eps, double weight_bias, double floor,
+    parbake_error **error);
+
+/**
+ * Keys and values of tokens into the pages of a cache: cache[slot(token)] = token.
+ *
+ * @param k_cache [pages, page_size, heads, head_dim], read and written: pages of keys. Element type f16 or
+ *   bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; overlaps no other tensor.
+ * @param v_cache [pages, page_size, heads, head_dim], read and written: pages of values. Element type f16 or
+ *   bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; overlaps no other tensor.
+ * @param key [tokens, heads, head_dim], read: keys of the tokens. Element type f16 or bf16 or f32 or e4m3 or
+ *   e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param value [tokens, heads, head_dim], read: values of the tokens. Element type f16 or bf16 or f32 or e4m3
+ *   or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or
+ *   more.
+ * @param batch_indices [tokens], read: request of each token; a negative one: the token goes nowhere. Element
+ *   type i32; dense.
+ * @param positions [tokens], read: position of each token in its request; a negative one: the token goes
+ *   nowhere. Element type i32; dense.
+ * @param kv_indices [kv_pages], read: pages of all requests; a negative one: its tokens go nowhere. Element
+ *   type i32; dense.
+ * @param kv_indptr [batch+1], read: where the pages of each request begin in kv_indices. Element type i32;
+ *   dense.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * heads: heads of keys and values, from 1 to 65536.
+ * head_dim: elements of a head, from 1 to 65536.
+ * pages: pages of the cache, from 0 to 2147483647.
+ * page_size: tokens of a page, from 1 to 1048576.
+ * kv_pages: entries of kv_indices, from 0 to 2147483647.
+ * batch: requests, from 0 to 2147483646.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_append_paged_kv_cache(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *k_cache, const parbake_tensor *v_cache, const parbake_tensor *key, const parbake_tensor *value, const parbake_tensor *batch_indices, const parbake_tensor *positions, const parbake_tensor *kv_indices, const parbake_tensor *kv_indptr,
+    parbake_error **error);
+
+/**
+ * Compressed keys and values, and rotary keys, of tokens into the pages of two caches.
+ *
+ * @param ckv_cache [pages, page_size, ckv_dim], read and written: pages of compressed keys and values.
+ *   Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param kpe_cache [pages, page_size, kpe_dim], read and written: pages of rotary keys. Element type f16 or
+ *   bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; overlaps no other tensor.
+ * @param ckv [tokens, ckv_dim], read: compressed keys and values of the tokens. Element type f16 or bf16 or
+ *   f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are
+ *   free, 0 or more.
+ * @param kpe [tokens, kpe_dim], read: rotary keys of the tokens. Element type f16 or bf16 or f32 or e4m3 or
+ *   e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param batch_indices [tokens], read: request of each token; a negative one: the token goes nowhere. Element
+ *   type i32; dense.
+ * @param positions [tokens], read: position of each token in its request; a negative one: the token goes
+ *   nowhere. Element type i32; dense.
+ * @param kv_indices [kv_pages], read: pages of all requests; a negative one: its tokens go nowhere. Element
+ *   type i32; dense.
+ * @param kv_indptr [batch+1], read: where the pages of each request begin in kv_indices. Element type i32;
+ *   dense.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * ckv_dim: elements of compressed keys and values, from 1 to 65536.
+ * kpe_dim: elements of rotary keys, from 1 to 65536.
+ * pages: pages of the caches, from 0 to 2147483647.
+ * page_size: tokens of a page, from 1 to 1048576.
+ * kv_pages: entries of kv_indices, from 0 to 2147483647.
+ * batch: requests, from 0 to 2147483646.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_append_paged_mla_kv_cache(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *ckv_cache, const parbake_tensor *kpe_cache, const parbake_tensor *ckv, const parbake_tensor *kpe, const parbake_tensor *batch_indices, const parbake_tensor *positions, const parbake_tensor *kv_indices, const parbake_tensor *kv_indptr,
+    parbake_error **error);
+
+/**
+ * Keys of multi-head latent attention: the columns of k_nope of each head, then those of k_rope.
+ *
+ * @param k [tokens, heads, nope_dim+rope_dim], written: the keys. Element type f16 or bf16 or f32 or e4m3 or
+ *   e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param k_nope [tokens, heads, nope_dim], read: the columns of each head. Element type f16 or bf16 or f32 or
+ *   e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free, 0 or
+ *   more.
+ * @param k_rope [tokens, 1, rope_dim], read: the columns that all heads share. Element type f16 or bf16 or
+ *   f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are
+ *   free, 0 or more.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * heads: heads of k, from 1 to 65536.
+ * nope_dim: elements of k_nope of a head, from 1 to 65536.
+ * rope_dim: elements of k_rope, from 1 to 65536.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_concat_mla_k(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *k, const parbake_tensor *k_nope, const parbake_tensor *k_rope,
+    parbake_error **error);
+
+/**
+ * Blocks of two caches copied within them, for each pair (source, destination).
+ *
+ * @param k_cache [blocks, block], read and written: blocks of keys. Element type f16 or bf16 or f32 or e4m3
+ *   or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param v_cache [blocks, block], read and written: blocks of values. Element type f16 or bf16 or f32 or e4m3
+ *   or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param block_mapping [pairs, 2], read: source and destination of each copy; none if one does not exist. A
+ *   destination is in no other pair. Element type i64; the last dimension dense, other strides are free, 0 or
+ *   more.
+ *
+ * blocks: blocks of a cache, from 0 to 2147483647.
+ * block: elements of a block, from 1 to 2147483647.
+ * pairs: copies, from 0 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_copy_blocks(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *k_cache, const parbake_tensor *v_cache, const parbake_tensor *block_mapping,
+    parbake_error **error);
+
+/**
+ * For each appended token its request and its position there.
+ *
+ * @param batch_indices [nnz], written: request of each token; -1 for a token of none. Element type i32;
+ *   dense; overlaps no other tensor.
+ * @param positions [nnz], written: position of each token; -1 for a token of none. Element type i32; dense;
+ *   overlaps no other tensor.
+ * @param append_indptr [batch+1], read: where the tokens of each request begin. Element type i32; dense.
+ * @param seq_lens [batch], read: tokens of each request, the appended ones among them. Element type i32;
+ *   dense.
+ *
+ * nnz: appended tokens, from 0 to 2147483647.
+ * batch: requests, from 0 to 2147483646.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_get_batch_indices_positions(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *batch_indices, const parbake_tensor *positions, const parbake_tensor *append_indptr, const parbake_tensor *seq_lens,
+    parbake_error **error);
+
+/**
+ * Tokens of each request of a paged cache: max(pages − 1, 0) · page_size + kv_last_page_len.
+ *
+ * @param seq_lens [batch], written: tokens of each request. Element type i32; dense; overlaps no other
+ *   tensor.
+ * @param kv_indptr [batch+1], read: where the pages of each request begin. Element type i32; dense.
+ * @param kv_last_page_len [batch], read: tokens of the last page of each request. Element type i32; dense.
+ * @param page_size tokens of a page; from 1 to 1048576.
+ *
+ * batch: requests, from 0 to 2147483646.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_get_seq_lens(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *seq_lens, const parbake_tensor *kv_indptr, const parbake_tensor *kv_last_page_len,
+    int32_t page_size,
+    parbake_error **error);
+
+/**
+ * Largest magnitudes of 512 shares of a matrix: the largest of them is max(|x|).
+ *
+ * @param out [512], written: the largest magnitude of each share; empty shares have 0. Element type f32;
+ *   dense; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_amax(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    parbake_error **error);
+
+/**
+ * Block scales, row by row, to tiles of 128 rows × 4 columns.
+ *
+ * @param out [pad(rows,128), pad(columns,4)], written: the tiles; 0 where there is no scale. Element type u8;
+ *   dense; overlaps no other tensor.
+ * @param x [rows, columns], read: the scales. Element type u8; the last dimension dense, other strides are
+ *   free, 0 or more.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * columns: scales of a row, from 1 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_block_scale_interleave(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    parbake_error **error);
+
+#define PARBAKE_FP4_DEQUANTIZE_LAYOUT_DEFAULT 2
+#define PARBAKE_FP4_DEQUANTIZE_FORMAT_DEFAULT 0
+/**
+ * Values of NVFP4 or MXFP4: out = x · scale · global_scale.
+ *
+ * @param out [rows, 2*pairs], written: the values. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, pairs], read: the quantised elements, two to a byte, the first one in the low half. Element
+ *   type u8; the last dimension dense, other strides are free, 0 or more.
+ * @param scale [scale_rows, scale_columns], read: codes of the scales. Element type u8; the last dimension
+ *   dense, other strides are free, 0 or more.
+ * @param global_scale [1], read; may be absent: what values are multiplied by, 1 if absent: the reciprocal of
+ *   what the quantiser was given. Element type f32; dense.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_FP4_DEQUANTIZE_LAYOUT_DEFAULT.
+ * @param format 0 NVFP4, 1 MXFP4; from 0 to 1; PARBAKE_FP4_DEQUANTIZE_FORMAT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * pairs: bytes of a row of x: half its elements, which are whole blocks, from 8 to 8388608.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_fp4_dequantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *scale, const parbake_tensor *global_scale,
+    int32_t layout, int32_t format,
+    parbake_error **error);
+
+#define PARBAKE_FP4_QUANTIZE_LAYOUT_DEFAULT 2
+#define PARBAKE_FP4_QUANTIZE_FORMAT_DEFAULT 0
+/**
+ * 4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4.
+ *
+ * @param out [rows, hidden/2], written: the quantised elements, two to a byte, the first one in the low half.
+ *   Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps
+ *   no other tensor.
+ * @param scale [scale_rows, scale_columns], written: codes of the scales. Element type u8; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param global_scale [1], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 /
+ *   max(|x|); positive and finite, read on the device. Element type f32; dense.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_FP4_QUANTIZE_LAYOUT_DEFAULT.
+ * @param format 0 NVFP4, 1 MXFP4; from 0 to 1; PARBAKE_FP4_QUANTIZE_FORMAT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, a multiple of the block, from 16 to 16777216.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp4_quantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x, const parbake_tensor *global_scale,
+    int32_t layout, int32_t format,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT 1e-10
+#define PARBAKE_FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT false
+/**
+ * 8-bit floating point with a scale for each tile of 128 × 128: scale = max(amax, eps) / largest, out = x ·
+ * (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows/128, hidden/128], written: what an element of a tile of out stands for. Element type
+ *   f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_BLOCK_EPS_DEFAULT.
+ * @param power_of_two 1: scales are rounded up to powers of two;
+ *   PARBAKE_FP8_QUANTIZE_PER_BLOCK_POWER_OF_TWO_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_block(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps, bool power_of_two,
+    parbake_error **error);
+
+/**
+ * 8-bit floating point with a given scale for the whole tensor: out = x · (1 / scale), saturated.
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param scale [1], read: what an element of out stands for: positive and finite, read on the device. Element
+ *   type f32; dense.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_tensor(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *scale,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT 1e-10
+/**
+ * 8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) /
+ * largest, out = x · (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [1], written: what an element of out stands for. Element type f32; dense; overlaps no other
+ *   tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param amax [512], read: the largest magnitudes of shares of x: what the op amax gives. Element type f32;
+ *   dense.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_TENSOR_DYNAMIC_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_tensor_dynamic(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x, const parbake_tensor *amax,
+    double eps,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT 1e-10
+/**
+ * 8-bit floating point with a scale for each row: scale = max(amax, eps) / largest, out = x · (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows], written: what an element of a row of out stands for. Element type f32; the last 0
+ *   dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_TOKEN_EPS_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_token(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps,
+    parbake_error **error);
+
+#define PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT 1e-10
+#define PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT false
+/**
+ * 8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x
+ * · (1 / scale).
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3 or e5m2; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [rows, hidden/128], written: what an element of a group of out stands for; by rows or by
+ *   columns. Element type f32 or u8; the last 0 dimensions dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param eps the least amax of a scale; from 0.000000000000000000000000000001 to 1, not NaN;
+ *   PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_EPS_DEFAULT.
+ * @param power_of_two 1: scales that are numbers are rounded up to powers of two;
+ *   PARBAKE_FP8_QUANTIZE_PER_TOKEN_GROUP_POWER_OF_TWO_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, from 1 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_fp8_quantize_per_token_group(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    double eps, bool power_of_two,
+    parbake_error **error);
+
+#define PARBAKE_MXFP8_DEQUANTIZE_LAYOUT_DEFAULT 2
+/**
+ * Values of MXFP8: out = x · 2^(scale − 127).
+ *
+ * @param out [rows, hidden], written: the values. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the quantised elements. Element type e4m3; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param scale [scale_rows, scale_columns], read: codes of the scales of each 32 elements. Element type u8;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_MXFP8_DEQUANTIZE_LAYOUT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_mxfp8_dequantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *scale,
+    int32_t layout,
+    parbake_error **error);
+
+#define PARBAKE_MXFP8_QUANTIZE_LAYOUT_DEFAULT 2
+/**
+ * MXFP8: e4m3 with a power of two (UE8M0) as the scale of each 32 elements of a row.
+ *
+ * @param out [rows, hidden], written: the quantised elements. Element type e4m3; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param scale [scale_rows, scale_columns], written: codes of the scales. Element type u8; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
+ *   PARBAKE_MXFP8_QUANTIZE_LAYOUT_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row, a multiple of 32, from 32 to 16777216.
+ * scale_rows: rows of scales: rows, in tiles padded to a multiple of 128 or 8, from 0 to 2147483647.
+ * scale_columns: scales of a row: its blocks, in tiles padded to a multiple of 4, from 0 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_mxfp8_quantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x,
+    int32_t layout,
+    parbake_error **error);
+
+#define PARBAKE_PACKBITS_LITTLE_DEFAULT false
+/**
+ * Eight booleans to a byte.
+ *
+ * @param out [n/8], written: the packed bits; 0 beyond the last element. Element type u8; dense; overlaps no
+ *   other tensor.
+ * @param x [n], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+ * @param little 1: the first element is the lowest bit, not the highest; PARBAKE_PACKBITS_LITTLE_DEFAULT.
+ *
+ * n: elements, from 0 to 1099511627776.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_packbits(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x,
+    bool little,
+    parbake_error **error);
+
+/**
+ * Where packed segments begin: the running sum of ceil(length / 8).
+ *
+ * @param out [batch+1], written: begins of the packed segments, and the end. Element type i32; dense;
+ *   overlaps no other tensor.
+ * @param indptr [batch+1], read: begins of the segments, and the end. Element type i32 or i64; dense.
+ *
+ * batch: segments, from 0 to 16777216.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_packed_indptr(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *indptr,
+    parbake_error **error);
+
+#define PARBAKE_SEGMENT_PACKBITS_LITTLE_DEFAULT false
+/**
+ * Eight booleans to a byte, each segment by itself.
+ *
+ * @param out [packed], written: the packed bits; 0 beyond the last segment. Element type u8; dense; overlaps
+ *   no other tensor.
+ * @param x [n], read: the elements: a bit is set where one is not 0. Element type bool or u8; dense.
+ * @param indptr [batch+1], read: begins of the segments in x, and the end. Element type i32 or i64; dense.
+ * @param out_indptr [batch+1], read: begins of the segments in out, and the end: what packed_indptr gives.
+ *   Element type i32; dense.
+ * @param little 1: the first element is the lowest bit, not the highest;
+ *   PARBAKE_SEGMENT_PACKBITS_LITTLE_DEFAULT.
+ *
+ * batch: segments, from 0 to 16777216.
+ * n: elements, from 0 to 1099511627776.
+ * packed: bytes of out, from 0 to 1099511627776.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_segment_packbits(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *indptr, const parbake_tensor *out_indptr,
+    bool little,
+    parbake_error **error);
+
+#define PARBAKE_APPLY_ROPE_ROTARY_DIM_DEFAULT 0
+#define PARBAKE_APPLY_ROPE_INTERLEAVE_DEFAULT false
+#define PARBAKE_APPLY_ROPE_ROPE_SCALE_DEFAULT 1.0
+#define PARBAKE_APPLY_ROPE_ROPE_THETA_DEFAULT 10000.0
+#define PARBAKE_APPLY_ROPE_LOW_FREQ_FACTOR_DEFAULT 1.0
+#define PARBAKE_APPLY_ROPE_HIGH_FREQ_FACTOR_DEFAULT 4.0
+#define PARBAKE_APPLY_ROPE_OLD_CONTEXT_LEN_DEFAULT 0.0
+/**
+ * Rotary embedding of queries and keys: pairs of columns turned by position · theta^(-2i/rotary_dim) / scale.
+ *
+ * @param q_out [tokens, q_heads, head_dim], written: the turned queries. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps;
+ *   may be the very same memory as q, and overlaps nothing else.
+ * @param k_out [tokens, kv_heads, head_dim], written: the turned keys. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps;
+ *   may be the very same memory as k, and overlaps nothing else.
+ * @param q [tokens, q_heads, head_dim], read: the queries. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param k [tokens, kv_heads, head_dim], read: the keys. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param pos_ids [tokens], read; may be absent: position of each token. Element type i32 or i64, the same for
+ *   all such tensors; dense.
+ * @param indptr [batch+1], read; may be absent: without pos_ids: segment b is the tokens from indptr[b] to
+ *   before indptr[b + 1]. Element type i32 or i64, the same for all such tensors; dense.
+ * @param offsets [batch], read; may be absent: with indptr: position of the first token of each segment.
+ *   Element type i32 or i64, the same for all such tensors; dense.
+ * @param rotary_dim columns that are turned, an even number; 0: all of them; from 0 to 512;
+ *   PARBAKE_APPLY_ROPE_ROTARY_DIM_DEFAULT.
+ * @param interleave pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2);
+ *   PARBAKE_APPLY_ROPE_INTERLEAVE_DEFAULT.
+ * @param rope_scale what frequencies are divided by; from 0.000001 to 1000000, not NaN;
+ *   PARBAKE_APPLY_ROPE_ROPE_SCALE_DEFAULT.
+ * @param rope_theta base of the frequencies; from 1 to 1000000000000000000000000000000, not NaN;
+ *   PARBAKE_APPLY_ROPE_ROPE_THETA_DEFAULT.
+ * @param low_freq_factor with old_context_len: turns in the old context up to which frequencies are divided
+ *   by rope_scale; from 0 to 1000000, not NaN; PARBAKE_APPLY_ROPE_LOW_FREQ_FACTOR_DEFAULT.
+ * @param high_freq_factor with old_context_len: turns in the old context from which frequencies are kept;
+ *   from 0 to 1000000, not NaN; PARBAKE_APPLY_ROPE_HIGH_FREQ_FACTOR_DEFAULT.
+ * @param old_context_len context length before the scaling of Llama 3.1; 0: every frequency is divided by
+ *   rope_scale; from 0 to 1000000000, not NaN; PARBAKE_APPLY_ROPE_OLD_CONTEXT_LEN_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * q_heads: heads of q, from 1 to 65536.
+ * kv_heads: heads of k, from 0 to 65536.
+ * head_dim: elements of a head, from 2 to 512.
+ * batch: segments, if positions come from indptr and offsets, from 0 to 2147483646.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_apply_rope(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *q_out, const parbake_tensor *k_out, const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *pos_ids, const parbake_tensor *indptr, const parbake_tensor *offsets,
+    int32_t rotary_dim, bool interleave, double rope_scale, double rope_theta, double low_freq_factor, double high_freq_factor, double old_context_len,
+    parbake_error **error);
+
+#define PARBAKE_ROPE_COS_SIN_CACHE_INTERLEAVE_DEFAULT false
+/**
+ * Rotary embedding of queries and keys: pairs of columns turned by the cosines and sines of a cache.
+ *
+ * @param q_out [tokens, q_heads, head_dim], written: the turned queries. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps;
+ *   may be the very same memory as q, and overlaps nothing else.
+ * @param k_out [tokens, kv_heads, head_dim], written: the turned keys. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps;
+ *   may be the very same memory as k, and overlaps nothing else.
+ * @param q [tokens, q_heads, head_dim], read: the queries. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param k [tokens, kv_heads, head_dim], read: the keys. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param positions [tokens], read: position of each token: its row of the cache. A token of another position
+ *   is copied. Element type i32 or i64; dense.
+ * @param cos_sin_cache [max_position, rotary_dim], read: for each position rotary_dim / 2 cosines, then as
+ *   many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+ * @param interleave pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2);
+ *   PARBAKE_ROPE_COS_SIN_CACHE_INTERLEAVE_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * q_heads: heads of q, from 1 to 65536.
+ * kv_heads: heads of k, from 0 to 65536.
+ * head_dim: elements of a head, from 2 to 512.
+ * max_position: rows of the cache, from 1 to 2147483647.
+ * rotary_dim: columns that are turned, an even number, from 2 to 512.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_rope_cos_sin_cache(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *q_out, const parbake_tensor *k_out, const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *positions, const parbake_tensor *cos_sin_cache,
+    bool interleave,
+    parbake_error **error);
+
+#define PARBAKE_ROPE_QUANTIZE_INTERLEAVE_DEFAULT false
+#define PARBAKE_ROPE_QUANTIZE_QUANT_SCALE_Q_DEFAULT 1.0
+#define PARBAKE_ROPE_QUANTIZE_QUANT_SCALE_KV_DEFAULT 1.0
+/**
+ * Rotary embedding of queries and keys from a cache of sines, and conversion to FP8: saturate(x · scale).
+ *
+ * @param q_rope_out [tokens, q_heads, rotary_dim], written: the turned columns of queries. Element type e4m3
+ *   or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param k_rope_out [tokens, kv_heads, rotary_dim], written: the turned columns of keys. Element type e4m3 or
+ *   e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param q_nope_out [tokens, q_heads, q_nope_dim], written; may be absent: the other columns of queries.
+ *   Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are
+ *   free as long as nothing overlaps; overlaps no other tensor.
+ * @param k_nope_out [tokens, kv_heads, k_nope_dim], written; may be absent: the other columns of keys.
+ *   Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are
+ *   free as long as nothing overlaps; overlaps no other tensor.
+ * @param q_rope [tokens, q_heads, rotary_dim], read: columns of queries that are turned. Element type f16 or
+ *   bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param k_rope [tokens, kv_heads, rotary_dim], read: columns of keys that are turned. Element type f16 or
+ *   bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param q_nope [tokens, q_heads, q_nope_dim], read; may be absent: columns of queries that are not; given if
+ *   q_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param k_nope [tokens, kv_heads, k_nope_dim], read; may be absent: columns of keys that are not; given if
+ *   k_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param pos_ids [tokens], read: row of the cache of sines for each token; a token of another position is not
+ *   turned. Element type i32 or i64; dense.
+ * @param cos_sin_cache [max_position, rotary_dim], read: for each position rotary_dim / 2 cosines, then as
+ *   many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+ * @param interleave pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2);
+ *   PARBAKE_ROPE_QUANTIZE_INTERLEAVE_DEFAULT.
+ * @param quant_scale_q what queries are multiplied by before they are rounded; from 0 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_ROPE_QUANTIZE_QUANT_SCALE_Q_DEFAULT.
+ * @param quant_scale_kv what keys are multiplied by before they are rounded; from 0 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_ROPE_QUANTIZE_QUANT_SCALE_KV_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * q_heads: heads of queries, from 1 to 65536.
+ * kv_heads: heads of keys, from 1 to 65536.
+ * rotary_dim: columns that are turned, an even number, from 2 to 512.
+ * q_nope_dim: columns of queries that are not turned, from 0 to 65536.
+ * k_nope_dim: columns of keys that are not turned, from 0 to 65536.
+ * max_position: rows of the cache of sines, from 1 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_rope_quantize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *q_rope_out, const parbake_tensor *k_rope_out, const parbake_tensor *q_nope_out, const parbake_tensor *k_nope_out, const parbake_tensor *q_rope, const parbake_tensor *k_rope, const parbake_tensor *q_nope, const parbake_tensor *k_nope, const parbake_tensor *pos_ids, const parbake_tensor *cos_sin_cache,
+    bool interleave, double quant_scale_q, double quant_scale_kv,
+    parbake_error **error);
+
+#define PARBAKE_ROPE_QUANTIZE_APPEND_INTERLEAVE_DEFAULT false
+#define PARBAKE_ROPE_QUANTIZE_APPEND_QUANT_SCALE_Q_DEFAULT 1.0
+#define PARBAKE_ROPE_QUANTIZE_APPEND_QUANT_SCALE_KV_DEFAULT 1.0
+/**
+ * Rotary embedding, conversion to FP8, and keys and values into the pages of a cache, in one pass.
+ *
+ * @param q_rope_out [tokens, q_heads, rotary_dim], written: the turned columns of queries. Element type e4m3
+ *   or e5m2, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param q_nope_out [tokens, q_heads, q_nope_dim], written; may be absent: the other columns of queries.
+ *   Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are
+ *   free as long as nothing overlaps; overlaps no other tensor.
+ * @param k_rope_cache [pages, page_size, kv_heads, rotary_dim], read and written: the turned columns of keys
+ *   go to the slots of their tokens. Element type e4m3 or e5m2, the same for all such tensors; the last
+ *   dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param k_nope_cache [pages, page_size, kv_heads, k_nope_dim], read and written; may be absent: so do the
+ *   other columns of keys. Element type e4m3 or e5m2, the same for all such tensors; the last dimension
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param v_cache [pages, page_size, kv_heads, v_dim], read and written; may be absent: and the values.
+ *   Element type e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are
+ *   free as long as nothing overlaps; overlaps no other tensor.
+ * @param q_rope [tokens, q_heads, rotary_dim], read: columns of queries that are turned. Element type f16 or
+ *   bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param k_rope [tokens, kv_heads, rotary_dim], read: columns of keys that are turned. Element type f16 or
+ *   bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param q_nope [tokens, q_heads, q_nope_dim], read; may be absent: columns of queries that are not; given if
+ *   q_nope_out is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param k_nope [tokens, kv_heads, k_nope_dim], read; may be absent: columns of keys that are not; given if
+ *   k_nope_cache is. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param v [tokens, kv_heads, v_dim], read; may be absent: values; given if v_cache is. Element type f16 or
+ *   bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param pos_ids [tokens], read: row of the cache of sines for each token; a token of another position is not
+ *   turned. Element type i32 or i64; dense.
+ * @param cos_sin_cache [max_position, rotary_dim], read: for each position rotary_dim / 2 cosines, then as
+ *   many sines. Element type f32; the last dimension dense, other strides are free, 0 or more.
+ * @param batch_indices [tokens], read: request of each token; a negative one: the token goes nowhere. Element
+ *   type i32; dense.
+ * @param positions [tokens], read: position of each token in its request; a negative one: the token goes
+ *   nowhere. Element type i32; dense.
+ * @param kv_indices [kv_pages], read: pages of all requests; a negative one: its tokens go nowhere. Element
+ *   type i32; dense.
+ * @param kv_indptr [batch+1], read: where the pages of each request begin in kv_indices. Element type i32;
+ *   dense.
+ * @param interleave pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2);
+ *   PARBAKE_ROPE_QUANTIZE_APPEND_INTERLEAVE_DEFAULT.
+ * @param quant_scale_q what queries are multiplied by before they are rounded; from 0 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_ROPE_QUANTIZE_APPEND_QUANT_SCALE_Q_DEFAULT.
+ * @param quant_scale_kv what keys and values are multiplied by before they are rounded; from 0 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_ROPE_QUANTIZE_APPEND_QUANT_SCALE_KV_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * q_heads: heads of queries, from 1 to 65536.
+ * kv_heads: heads of keys and values, from 1 to 65536.
+ * rotary_dim: columns that are turned, an even number, from 2 to 512.
+ * q_nope_dim: columns of queries that are not turned, from 0 to 65536.
+ * k_nope_dim: columns of keys that are not turned, from 0 to 65536.
+ * v_dim: columns of values, from 0 to 65536.
+ * pages: pages of the cache, from 0 to 2147483647.
+ * page_size: tokens of a page, from 1 to 1048576.
+ * kv_pages: entries of kv_indices, from 0 to 2147483647.
+ * batch: requests, from 0 to 2147483646.
+ * max_position: rows of the cache of sines, from 1 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_rope_quantize_append(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *q_rope_out, const parbake_tensor *q_nope_out, const parbake_tensor *k_rope_cache, const parbake_tensor *k_nope_cache, const parbake_tensor *v_cache, const parbake_tensor *q_rope, const parbake_tensor *k_rope, const parbake_tensor *q_nope, const parbake_tensor *k_nope, const parbake_tensor *v, const parbake_tensor *pos_ids, const parbake_tensor *cos_sin_cache, const parbake_tensor *batch_indices, const parbake_tensor *positions, const parbake_tensor *kv_indices, const parbake_tensor *kv_indptr,
+    bool interleave, double quant_scale_q, double quant_scale_kv,
     parbake_error **error);
 
 #define PARBAKE_CHAIN_SPECULATIVE_SAMPLING_SEED_DEFAULT 0
@@ -454,6 +1510,172 @@ PARBAKE_API int parbake_softmax(
     parbake_library *library, void *stream, const char *target,
     const parbake_tensor *probs, const parbake_tensor *logits, const parbake_tensor *temperatures,
     double temperature,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_SORTED_DEFAULT false
+#define PARBAKE_TOP_K_TIE_BREAK_DEFAULT 0
+/**
+ * The k greatest elements of each row and their indices, exactly.
+ *
+ * @param values [rows, k], written: the greatest elements: in the order of their indices, or sorted, the
+ *   greatest first. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param indices [rows, k], written: where they are in the row. Element type i64; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param input [rows, cols], read: the rows; NaN is greater than everything, -0 equals 0. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param sorted whether the greatest come first, equal ones in the order in which ties are taken;
+ *   PARBAKE_TOP_K_SORTED_DEFAULT.
+ * @param tie_break which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater
+ *   ones; from 0 to 2; PARBAKE_TOP_K_TIE_BREAK_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * cols: elements of a row, from 1 to 1073741824.
+ * k: elements that are taken; beyond cols the value is -inf and the index -1, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *values, const parbake_tensor *indices, const parbake_tensor *input,
+    bool sorted, int32_t tie_break,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_MASK_LOGITS_TOP_K_DEFAULT 2147483647
+/**
+ * Of each row the k greatest logits, the others -inf.
+ *
+ * @param masked_logits [rows, vocab], written: the logits that stay, the others -inf. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; may be the very same memory as logits, and overlaps nothing else.
+ * @param logits [rows, vocab], read: the logits; NaN is greater than everything, -0 equals 0. Element type
+ *   f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or
+ *   more.
+ * @param top_ks [rows], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32;
+ *   dense.
+ * @param top_k elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to
+ *   2147483647; PARBAKE_TOP_K_MASK_LOGITS_TOP_K_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * vocab: elements of a row, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_mask_logits(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *masked_logits, const parbake_tensor *logits, const parbake_tensor *top_ks,
+    int32_t top_k,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT 0
+/**
+ * Page-table entries of the k greatest scores of each row.
+ *
+ * @param output_page_table [rows, k], written: entries of the page table, in the order of the scores; -1
+ *   beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param input [rows, max_len], read: the scores; NaN is greater than everything, -0 equals 0. Element type
+ *   f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+ * @param src_page_table [batch, max_len], read: the page table: an entry for each score. Element type i32;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param lengths [rows], read: scores of each row; less than 0 counts as 0, more than max_len as that.
+ *   Element type i32; dense.
+ * @param row_to_batch [rows], read; may be absent: the row of the page table for each row; without it, row i
+ *   has row i. Element type i32; dense.
+ * @param tie_break which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater
+ *   ones; from 0 to 2; PARBAKE_TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * batch: rows of the page table, from 0 to 2147483647.
+ * max_len: room for scores in a row, from 1 to 1073741824.
+ * k: scores that are taken, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_page_table_transform(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *output_page_table, const parbake_tensor *input, const parbake_tensor *src_page_table, const parbake_tensor *lengths, const parbake_tensor *row_to_batch,
+    int32_t tie_break,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT 0
+/**
+ * Where the k greatest scores of each row lie in a ragged array.
+ *
+ * @param output_indices [rows, k], written: indices plus offset, in the order of the scores; -1 beyond the
+ *   row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param input [rows, max_len], read: the scores; NaN is greater than everything, -0 equals 0. Element type
+ *   f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+ * @param offsets [rows], read: what is added to the indices of each row. Element type i32; dense.
+ * @param lengths [rows], read: scores of each row; less than 0 counts as 0, more than max_len as that.
+ *   Element type i32; dense.
+ * @param tie_break which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater
+ *   ones; from 0 to 2; PARBAKE_TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * max_len: room for scores in a row, from 1 to 1073741824.
+ * k: scores that are taken, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_ragged_transform(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *output_indices, const parbake_tensor *input, const parbake_tensor *offsets, const parbake_tensor *lengths,
+    int32_t tie_break,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_RENORM_PROBS_TOP_K_DEFAULT 2147483647
+/**
+ * Of each row the k greatest probabilities over their sum, the others 0.
+ *
+ * @param renorm_probs [rows, vocab], written: the probabilities that are kept, over their sum, the others 0.
+ *   Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+ * @param probs [rows, vocab], read: the probabilities; what is not positive counts as 0, NaN and +inf make
+ *   the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param top_ks [rows], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32;
+ *   dense.
+ * @param top_k elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to
+ *   2147483647; PARBAKE_TOP_K_RENORM_PROBS_TOP_K_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * vocab: elements of a row, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_renorm_probs(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *renorm_probs, const parbake_tensor *probs, const parbake_tensor *top_ks,
+    int32_t top_k,
+    parbake_error **error);
+
+#define PARBAKE_TOP_P_RENORM_PROBS_TOP_P_DEFAULT 1.0
+/**
+ * Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0.
+ *
+ * @param renorm_probs [rows, vocab], written: the probabilities that are kept, over their sum, the others 0.
+ *   Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+ * @param probs [rows, vocab], read: the probabilities; what is not positive counts as 0, NaN and +inf make
+ *   the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param top_ps [rows], read; may be absent: a top_p for each row, instead of `top_p`. Element type f32;
+ *   dense.
+ * @param top_p the share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all;
+ *   from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN;
+ *   PARBAKE_TOP_P_RENORM_PROBS_TOP_P_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * vocab: elements of a row, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_p_renorm_probs(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *renorm_probs, const parbake_tensor *probs, const parbake_tensor *top_ps,
+    double top_p,
     parbake_error **error);
 
 #ifdef __cplusplus

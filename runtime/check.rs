@@ -315,13 +315,19 @@ fn check_memory(dense: usize, role: Role, name: &str, tensor: &Tensor, wrong: &m
             wrong.add(name, "stride", format!("{step} in dimension {i}: it must be dense"), strides[i].to_string());
         } else if counts(i) && !is_dense && role == Role::In && strides[i] < 0 {
             wrong.add(name, "stride", format!("0 or more in dimension {i}"), strides[i].to_string());
-        } else if counts(i) && !is_dense && role != Role::In && strides[i] < step {
-            wrong.add(
-                name,
-                "stride",
-                format!("at least {step} in dimension {i}: elements that are written must not overlap"),
-                strides[i].to_string(),
-            );
+        } else if counts(i) && !is_dense && role != Role::In {
+            // In whatever order they lie: each steps over all that those with smaller strides reach.
+            let below = |j: &usize| counts(*j) && (strides[*j], i) < (strides[i], *j);
+            let reach = |j: usize| (shape[j] - 1).saturating_mul(strides[j].max(0));
+            let least = (0..shape.len()).filter(below).map(reach).fold(1i64, i64::saturating_add);
+            if strides[i] < least {
+                wrong.add(
+                    name,
+                    "stride",
+                    format!("at least {least} in dimension {i}: elements that are written must not overlap"),
+                    strides[i].to_string(),
+                );
+            }
         }
         step = step.saturating_mul(shape[i].max(1));
     }

@@ -1,7 +1,22 @@
 //! The utility families against their references: on the host target, and on every GPU there is, with longer lists.
 
 mod common;
+
+#[path = "utilities/activation.rs"]
+mod activation;
+#[path = "utilities/cascade.rs"]
+mod cascade;
 #[path = "utilities/harness.rs"]
 mod harness;
+#[path = "utilities/norm.rs"]
+mod norm;
+#[path = "utilities/page.rs"]
+mod page;
+#[path = "utilities/quantization.rs"]
+mod quantization;
+#[path = "utilities/rope.rs"]
+mod rope;
 #[path = "utilities/sampling.rs"]
 mod sampling;
+#[path = "utilities/topk.rs"]
+mod topk;

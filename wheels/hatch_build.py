@@ -161,10 +161,13 @@ def third_parties(crates: list[dict[str, Any]]) -> str:
 
 
 def shared_files(checkout: Path) -> list[tuple[Path, str]]:
-    """The C header and the CMake package."""
+    """The C header, the CMake package, and what benchmarks check results against."""
     files = [(checkout / "generated-manifest/parbake.h", "parbake/include/parbake.h")]
     for name in ["parbakeConfig.cmake", "parbakeConfigVersion.cmake"]:
         files.append((checkout / "wheels/cmake" / name, f"parbake/cmake/{name}"))
+    files.append((checkout / "generated-manifest/ops.json", "parbake/bench/facts/ops.json"))
+    for file in sorted(checkout.glob("kernels/*/*/reference.py")):
+        files.append((file, f"parbake/bench/facts/{file.parent.name}.py"))
     missing = [str(file) for file, _ in files if not file.is_file()]
     if missing:
         raise RuntimeError(f"parbake: {', '.join(missing)}: not there; the wheel is built from a whole checkout")

@@ -96,8 +96,12 @@ impl Function<'_> {
         match parameter.kind {
             Kind::Tensor(t) => t.optional || self.allocates(t),
             Kind::Scalar(s) | Kind::Choice(s, _) => s.default.is_some(),
-            // Given an output, its extents are known.
-            Kind::Extent(d) => !self.hidden().any(|t| t.extents().iter().any(|e| e.symbols().contains(&d.name.as_str()))),
+            // Known from an output that is given, or from an input that may be absent.
+            Kind::Extent(d) => {
+                let says = |t: &Tensor| t.role != Role::Out && bound(t).contains(&d.name);
+                !self.hidden().any(|t| symbols(t).contains(&d.name))
+                    || self.parameters.iter().any(|p| matches!(p.kind, Kind::Tensor(t) if says(t)))
+            }
             Kind::Element(_) | Kind::Ignored(_) => true,
         }
     }

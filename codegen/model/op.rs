@@ -461,6 +461,9 @@ pub struct Trace {
     /// Further tags, `stage:decode`.
     #[serde(default)]
     pub tags: Vec<String>,
+    /// Optional tensors that a definition has all the same, because without them there is no such call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given: Vec<String>,
     /// Realistic shapes; the first is what `run` takes if no shape is given.
     #[serde(rename = "example")]
     pub examples: Vec<BTreeMap<String, i64>>,

@@ -46,6 +46,7 @@ pub const SETTINGS: &[Setting] = &[
         "none",
         "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by that feature",
     ),
+    setting("PARBAKE_AOT_OPS", "globs", "*", "Ops that such a build bakes, as in `norm/*,rope`"),
     setting(
         "PARBAKE_ARCHS",
         "targets",
@@ -258,6 +259,8 @@ impl BadSetting {
 pub struct Config {
     /// Targets to bake in a build with the feature `aot`.
     pub aot_archs: Option<Vec<Target>>,
+    /// Ops that such a build bakes.
+    pub aot_ops: String,
     /// Targets requested besides those of the devices found.
     pub archs: Option<Vec<Target>>,
     /// Explicit bundles.
@@ -420,6 +423,7 @@ impl Config {
         let vars: BTreeMap<String, String> = pairs.into_iter().filter(|(_, v)| !v.is_empty()).collect();
         let mut config = Self {
             aot_archs: None,
+            aot_ops: "*".to_owned(),
             archs: None,
             bundles: Vec::new(),
             cache: true,
@@ -503,6 +507,7 @@ impl Config {
         let targets = || Target::parse_list(text).map_err(|e| bad(&format!("a list of architectures ({e})")));
         match setting.name {
             "PARBAKE_AOT_ARCHS" => self.aot_archs = Some(targets()?),
+            "PARBAKE_AOT_OPS" => self.aot_ops = text.to_owned(),
             "PARBAKE_ARCHS" => self.archs = Some(targets()?),
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
             "PARBAKE_CACHE" => self.cache = flag()?,

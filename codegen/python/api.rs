@@ -16,6 +16,8 @@ pub(crate) struct Api {
     pub(crate) imports: Vec<String>,
     /// Its public functions.
     pub(crate) functions: Vec<Signature>,
+    /// Functions and constants that only it uses.
+    pub(crate) private: Vec<String>,
     /// Everything but the imports.
     pub(crate) body: String,
 }
@@ -45,7 +47,9 @@ pub(crate) fn read(op: &Op, tree: &KernelTree) -> Result<Api, BadDefinition> {
     };
     match (tree.has(&file), op.api.is_empty()) {
         (false, true) => return Ok(Api::default()),
-        (false, false) => return refuse(vec![(1, "op.toml lists functions in `api`, and the file is not there".to_owned())]),
+        (false, false) => {
+            return refuse(vec![(1, "op.toml lists functions in `api`, and the file is not there".to_owned())]);
+        }
         (true, true) => return refuse(vec![(1, "op.toml lists no function of it in `api`".to_owned())]),
         (true, false) => {}
     }
@@ -75,20 +79,29 @@ fn parse(text: &str, public: &[String]) -> Result<Api, Vec<(usize, String)>> {
         } else if let Some(rest) = statement.strip_prefix("def ") {
             let name = rest.split('(').next().unwrap_or_default().trim();
             if name.starts_with('_') {
+                api.private.push(name.to_owned());
                 continue;
             }
             let arguments = arguments(rest);
             let documented = logical.get(i + 1).is_some_and(|&(l, _)| lines[l].trim_start().starts_with("\"\"\""));
             if !public.iter().any(|p| p == name) {
-                wrong.push((at, format!("`{name}` is not in `api` of op.toml: what is no public function begins with `_`")));
+                wrong.push((
+                    at,
+                    format!("`{name}` is not in `api` of op.toml: what is no public function begins with `_`"),
+                ));
             } else if !documented {
                 wrong.push((at, format!("`{name}` has no docstring")));
             } else if arguments.last().is_none_or(|a| *a != format!("{TARGET}=None")) {
                 wrong.push((at, format!("the last argument of `{name}` is `{TARGET}=None`, which it passes on")));
             }
             api.functions.push(Signature { name: name.to_owned(), arguments });
-        } else if !statement.starts_with('_') || !statement.contains(" = ") {
-            wrong.push((at, format!("not here: only imports from {HELPERS}, functions, and constants that begin with `_`")));
+        } else if let (true, Some((name, _))) = (statement.starts_with('_'), statement.split_once(" = ")) {
+            api.private.push(name.trim().to_owned());
+        } else {
+            wrong.push((
+                at,
+                format!("not here: only imports from {HELPERS}, functions, and constants that begin with `_`"),
+            ));
         }
     }
     if let Some(name) = api.imports.iter().find(|n| !is_identifier(n)) {
@@ -203,6 +216,7 @@ def _order(x):  # )
     fn imports_are_hoisted_and_functions_found() {
         let api = parse(GOOD, &["append".to_owned()]).ok().unwrap();
         assert_eq!(api.imports, ["permute", "split"]);
+        assert_eq!(api.private, ["_LAYOUTS", "_order"]);
         let [function] = &api.functions[..] else { panic!("one public function") };
         assert_eq!(function.name, "append");
         assert_eq!(function.arguments, ["key", "cache=(None, 1)", "kv_layout=\"NHD\"", "*", "target=None"]);

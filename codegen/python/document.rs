@@ -1,6 +1,6 @@
 //! Docstrings: what a function takes, gives and refuses, and an example.
 
-use super::scalar_text;
+use super::{WIDTH, scalar_text};
 use parbake_model::dtype::DType;
 use parbake_model::extent::Extent;
 use parbake_model::function::{Function, Kind, Parameter, TARGET};
@@ -8,12 +8,9 @@ use parbake_model::op::{Axis, Dim, Op, Role, Scalar, ScalarType, Tensor};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Longer lines are broken.
-const WIDTH: usize = 120;
-
 /// Writes that of a function.
 pub(crate) fn write(text: &mut String, op: &Op, f: &Function<'_>) {
-    let mut doc = format!("{}.\n", op.summary);
+    let mut doc = format!("\"\"\"{}.\n", op.summary);
     if let Some(peer) = f.peer {
         let fixed: String = peer.fixed.iter().map(|(n, v)| format!(", {n} = {v}")).collect();
         let _ = write!(doc, "\nTakes the arguments of `{}`{fixed}.\n", peer.name);
@@ -46,14 +43,16 @@ pub(crate) fn write(text: &mut String, op: &Op, f: &Function<'_>) {
             NotImplementedError: The combination does not exist on this architecture.\n    \
             parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.\n    \
             parbake.Error: Everything else.\n";
-    doc += "\nExample:\n";
-    example(&mut doc, op, f);
+    // Others are called by functions that are written by hand, and those have an example.
+    if super::is_public(f) {
+        doc += "\nExample:\n";
+        example(&mut doc, op, f);
+    }
     let mut lines = Vec::new();
     for line in doc.lines() {
         wrap(line, &mut lines);
     }
-    let _ = writeln!(text, "    \"\"\"{}", lines[0].trim_start());
-    lines[1..].iter().for_each(|l| *text += &format!("{l}\n"));
+    lines.iter().for_each(|l| *text += &format!("{l}\n"));
     text.push_str("    \"\"\"\n");
 }
 
@@ -110,7 +109,8 @@ fn tensor_words(op: &Op, f: &Function<'_>, t: &Tensor) -> String {
             ranges.push(range);
         }
     }
-    let ranges: String = ranges.iter().enumerate().map(|(i, r)| format!("{}{r}", if i == 0 { "; " } else { ", " })).collect();
+    let ranges: String =
+        ranges.iter().enumerate().map(|(i, r)| format!("{}{r}", if i == 0 { "; " } else { ", " })).collect();
     let dense = match t.dense {
         0 => "any strides".to_owned(),
         n if n == t.shape.len() => "dense".to_owned(),
@@ -146,7 +146,7 @@ fn tensor_words(op: &Op, f: &Function<'_>, t: &Tensor) -> String {
         } else {
             let names: Vec<_> = others.filter_map(|o| f.argument(&o.name)).map(|n| format!("`{n}`")).collect();
             if !names.is_empty() {
-                let _ = write!(words, " It has the element type of {}.", names.join(" and "));
+                let _ = write!(words, " It has the element type of {}.", names.join(", "));
             }
         }
     }
@@ -168,7 +168,9 @@ fn scalar_words(s: &Scalar) -> String {
     match s.kind {
         ScalarType::Bool => format!("{}.", capital(&s.summary)),
         ScalarType::F32 => format!("{} ({} to {}; never NaN).", capital(&s.summary), s.min, s.max),
-        ScalarType::I32 | ScalarType::I64 => format!("{} (a whole number, {} to {}).", capital(&s.summary), s.min, s.max),
+        ScalarType::I32 | ScalarType::I64 => {
+            format!("{} (a whole number, {} to {}).", capital(&s.summary), s.min, s.max)
+        }
     }
 }
 
@@ -189,7 +191,10 @@ fn element_words(op: &Op, f: &Function<'_>, axis: &Axis) -> String {
     let values: Vec<_> = axis.values.iter().map(|v| format!("\"{}\"", v.value)).collect();
     let given = op.tensors.iter().any(|t| t.role != Role::Out && t.axis.as_ref() == Some(&axis.name));
     let otherwise = if given { "that of the inputs of that type, or the first" } else { "the first" };
-    format!("The element type that {of} is allocated with: {}, or as the framework names it; without it {otherwise}.", values.join(" or "))
+    format!(
+        "The element type that {of} is allocated with: {}, or as the framework names it; without it {otherwise}.",
+        values.join(" or ")
+    )
 }
 
 fn result_words(op: &Op, f: &Function<'_>) -> String {
@@ -201,7 +206,9 @@ fn result_words(op: &Op, f: &Function<'_>) -> String {
         ([], false) => format!("None: outputs are written to. {arrays}"),
         ([one], false) => format!("{one}."),
         (several, false) => format!("{}, as a tuple.", several.join(", ")),
-        (some, true) => format!("{}. From JAX, these and then new arrays for the arguments that change.", some.join(", ")),
+        (some, true) => {
+            format!("{}. From JAX, these and then new arrays for the arguments that change.", some.join(", "))
+        }
     }
 }
 
@@ -249,7 +256,9 @@ fn random(shape: &str, dtype: DType) -> String {
     match dtype {
         DType::F16 | DType::Bf16 | DType::F32 => format!("torch.randn({shape}, dtype=torch.{name}, device=\"cuda\")"),
         DType::E4m3 | DType::E5m2 => format!("torch.randn({shape}, device=\"cuda\").to(torch.{name})"),
-        _ => format!("torch.zeros({}, dtype=torch.{name}, device=\"cuda\")", if shape.is_empty() { "()" } else { shape }),
+        _ => {
+            format!("torch.zeros({}, dtype=torch.{name}, device=\"cuda\")", if shape.is_empty() { "()" } else { shape })
+        }
     }
 }
 

@@ -63,6 +63,9 @@ impl<'a> Writer<'a> {
                 writeln!(text, "        and type({name}) {test}")
             };
         }
+        for (name, t) in self.tensors().filter(|(_, t)| f.allocates(t)) {
+            let _ = writeln!(text, "        and {}", self.condition(name, t));
+        }
         let _ = writeln!(text, "        and _forward._current_level < 0");
         text.push_str("        and not (_modes() or _tracing())\n");
         // Looked at here, it costs nothing where no gradients are recorded.
@@ -71,14 +74,16 @@ impl<'a> Writer<'a> {
         let others = self.tensors().filter(|(_, t)| !always(t));
         let others = others.map(|(name, _)| format!("getattr({name}, \"requires_grad\", False)"));
         let gradients: Vec<_> = sure.chain(others).collect();
-        if !gradients.is_empty() {
-            let _ = writeln!(text, "        and not (_grad() and ({}))", gradients.join(" or "));
+        let all = gradients.join(" or ");
+        if all.len() > 88 {
+            let lines = gradients.join("\n                or ");
+            let _ = writeln!(text, "        and not (\n            _grad()\n            and (\n                {lines}\n            )\n        )");
+        } else if !gradients.is_empty() {
+            let _ = writeln!(text, "        and not (_grad() and ({all}))");
         }
         let otherwise = format!("return _call({}, {TARGET}, {})", self.row, self.names());
         text.push_str("    ):\n        try:\n");
-        for output in &f.outputs {
-            self.output(text, output, &otherwise);
-        }
+        f.outputs.iter().for_each(|output| self.output(text, output));
         let native = format!("_native_{}({})", self.op.name, self.native().join(", "));
         let _ = writeln!(text, "            {native}\n            return {}", self.result());
         let scalars = self.real.iter().filter(|p| matches!(p.kind, Kind::Scalar(_)));
@@ -88,26 +93,27 @@ impl<'a> Writer<'a> {
         let _ = writeln!(text, "    {otherwise}");
     }
 
-    /// Allocates an output on the fast path, if it is not given.
-    fn output(&self, text: &mut String, output: &Tensor, otherwise: &str) {
-        let made = allocate::of(self.op, self.f, output).torch();
-        let Some(name) = self.f.argument(&output.name) else {
-            let _ = writeln!(text, "            {} = {made}", self.variable(output));
-            return;
-        };
-        // An output that is given has its extents and element type.
+    /// What the fast path asks of an output that it may be given. Given one, its extents and its element type are known.
+    fn condition(&self, name: &str, output: &Tensor) -> String {
         let open = self.op.open_extents(&[output]).into_iter().map(|d| &d.name);
         let open = open.chain(self.op.open_elements(&[output]).into_iter().map(|a| &a.name));
-        let open = open.filter_map(|n| self.f.argument(n)).map(|n| format!(" or {n} is not None"));
-        let other = format!("type({name}) is not _Tensor{}", open.collect::<String>());
-        let _ = if output.optional {
-            writeln!(text, "            if {name} is True:\n                {name} = {made}")
-                .and_then(|()| writeln!(text, "            elif {name} is not None and ({other}):"))
+        let open = open.filter_map(|n| self.f.argument(n)).map(|n| format!(" and {n} is None"));
+        let or = if output.optional { format!(" or type({name}) is bool") } else { String::new() };
+        format!("({name} is None{or} or type({name}) is _Tensor{})", open.collect::<String>())
+    }
+
+    /// Allocates an output on the fast path, if it is not given.
+    fn output(&self, text: &mut String, output: &Tensor) {
+        let made = allocate::of(self.op, self.f, output).torch();
+        let name = self.variable(output);
+        let _ = if self.f.argument(&output.name).is_none() {
+            writeln!(text, "            {name} = {made}")
+        } else if output.optional {
+            let asked = format!("            if {name} is True:\n                {name} = {made}\n");
+            writeln!(text, "{asked}            elif {name} is False:\n                {name} = None")
         } else {
             writeln!(text, "            if {name} is None:\n                {name} = {made}")
-                .and_then(|()| writeln!(text, "            elif {other}:"))
         };
-        let _ = writeln!(text, "                {otherwise}");
     }
 
     /// What TVM FFI is handed: tensors, then scalars up to the last that is not at its default.
@@ -136,14 +142,16 @@ impl<'a> Writer<'a> {
 
     /// What a compiler of PyTorch follows instead.
     fn traced(&self, text: &mut String) {
-        let Self { op, f, row, .. } = self;
+        let Self { f, row, .. } = self;
         let operator = format!("_operators.{}", f.name.trim_start_matches('_'));
         let _ = writeln!(text, "\n\ndef _traced_{}({}):", f.name, signature(f));
         for (place, p) in self.real.iter().enumerate() {
             let name = &p.name;
             let _ = match p.kind {
                 Kind::Scalar(s) => match s.default {
-                    Some(default) => writeln!(text, "    if {name} is None:\n        {name} = {}", scalar_text(s, default)),
+                    Some(default) => {
+                        writeln!(text, "    if {name} is None:\n        {name} = {}", scalar_text(s, default))
+                    }
                     None => Ok(()),
                 },
                 Kind::Choice(..) | Kind::Element(_) => writeln!(text, "    {name} = _chosen({row}, {place}, {name})"),
@@ -183,7 +191,10 @@ impl<'a> Writer<'a> {
             if f.argument(&output.name).is_none() {
                 let _ = writeln!(text, "    {made}");
             } else if output.optional {
-                let _ = writeln!(text, "    if {name} is True:\n        {made}\n    elif {name} is False:\n        {name} = None");
+                let _ = writeln!(
+                    text,
+                    "    if {name} is True:\n        {made}\n    elif {name} is False:\n        {name} = None"
+                );
             } else if several {
                 let _ = writeln!(text, "    if {name} is None:\n        {made}");
             }
@@ -197,7 +208,11 @@ impl<'a> Writer<'a> {
     fn facts(&self, text: &mut String) {
         let Self { op, f, row, real } = self;
         let name = &f.name;
-        let _ = writeln!(text, "\n\n{row} = _Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",", op.name);
+        let _ = writeln!(
+            text,
+            "\n\n{row} = _Function(\n    public={name},\n    traced=_traced_{name},\n    op=\"{}\",",
+            op.name
+        );
         text.push_str("    # Argument: role, and its shape, its default or its values.\n    parameters=(\n");
         let hidden: Vec<_> = f.hidden().collect();
         let tensor = |t: &Tensor| {
@@ -247,14 +262,23 @@ impl<'a> Writer<'a> {
                 None => writeln!(text, "        (\"{}\", None, {}),", s.name, scalar_text(s, self.fixed(s))),
             };
         }
-        text.push_str("    ),\n    # Outputs that are returned: their place, and shape and element type after the arguments.\n    outputs=(\n");
+        text.push_str("    ),\n");
+        if f.outputs.is_empty() {
+            text.push_str(")\n");
+            return;
+        }
+        text.push_str("    # Outputs that are returned: their place, and shape and element type after the arguments.\n    outputs=(\n");
         let arguments: String = real.iter().map(|p| format!("{}, ", p.name)).collect();
         for output in &f.outputs {
             let pair = allocate::of(op, f, output).pair();
             let place = place(&output.name).unwrap_or_default();
             let _ = writeln!(text, "        ({place}, lambda {arguments}*_: {pair}),");
         }
-        let _ = writeln!(text, "    ),\n    hidden={},\n)", hidden.len());
+        text.push_str("    ),\n");
+        if !hidden.is_empty() {
+            let _ = writeln!(text, "    hidden={},", hidden.len());
+        }
+        text.push_str(")\n");
     }
 }
 

@@ -12,6 +12,7 @@ namespace pb {
 // row, and the columns outside it, fewer than two vectors in all, go one to a thread.
 template <class T, int kBlock, int kRows, int kVec, int kPeel> struct RowTile {
     static constexpr int kThreads = kBlock / kRows;
+    static constexpr bool kShared = kRows > 1;  // rows share the block
     static constexpr int kLane = kLanes<T, kVec>;
     // Accesses of a thread whose values stay in registers between the two passes over a row: 64 bytes at full width,
     // and as many in flight. What lies beyond is read twice, the second time from a cache.

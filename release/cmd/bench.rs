@@ -3,6 +3,8 @@
 mod call;
 mod lifecycle;
 mod open;
+mod ops;
+mod report;
 
 use super::build::{packer, params};
 use crate::checkout;
@@ -25,13 +27,21 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// Measures baking, loading and large bundles.
+/// Measures ops beside their peers; or, with a word behind it, baking, calling, loading and large bundles.
 ///
-///   parbake bench open
+/// Ops are measured by `python -m parbake.bench`, which needs PyTorch: each result is checked, with cold caches, and the
+/// rows say how they were timed.
+///
+///   parbake bench --op 'norm/*' --rows rows.jsonl
+///
+///   parbake bench report rows.jsonl -o report.html
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    what: What,
+    what: Option<What>,
+    #[command(flatten)]
+    ops: ops::Args,
 }
 
 #[derive(clap::Subcommand)]
@@ -81,6 +91,8 @@ enum What {
         #[arg(long, hide = true, value_name = "FILE")]
         hold: Option<std::path::PathBuf>,
     },
+    /// Rows of ops as one page: ratios, roofline, distribution, and what became slower since an earlier run
+    Report(report::Args),
 }
 
 /// One figure.
@@ -102,7 +114,9 @@ struct Rows {
 }
 
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
-    let rows = match args.what {
+    let Some(what) = args.what else { return Err(ops::run(&args.ops, &config, out.json).into()) };
+    let rows = match what {
+        What::Report(args) => return report::run(&args, out),
         What::Bake { n, no_nvcc, bundle } => bake(n.max(3), no_nvcc, bundle, &config, out)?,
         What::Call { n } => call::run(n.max(3), &config)?,
         What::Lifecycle { n } => lifecycle::run(n.max(3), &config)?,

@@ -11,6 +11,7 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
 
   package   what is public agrees with op.toml, stubs, reference page and exports; what an import costs
   values    the same numbers from NumPy, PyTorch and JAX, against float64
+  outputs   several outputs, tensors that may be absent, choices, functions written by hand: of ops made for this
   errors    wrong arguments: the right exception, and nothing written
   threads   many threads, also while a kernel is compiled
   torch     torch.compile, gradients, graphs, streams, devices
@@ -18,6 +19,8 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   jax       jit, vmap, what does not exist there
   ask       supports, explain, prepare
   guide     the examples of docs/python.md and of the docstrings
+  bench     the harness: timers on a device that is played, checks, rows, its workloads on the CPU
+  references  reference.py of each op against its kernel, and the trace definitions
 """
 
 import argparse
@@ -29,7 +32,9 @@ import sys
 import harness
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ("package", "values", "errors", "threads", "torch", "tracing", "jax", "ask", "guide")
+PARTS = (
+    "package", "values", "outputs", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench", "references"
+)  # fmt: skip
 
 
 def main():

@@ -130,6 +130,8 @@ def looks_right(wheel):
     verdict("libparbake.so" in found and "__init__.py" in found, "the library and the Python layer are in the wheel", names)
     native = {"include/parbake.h", "cmake/parbakeConfig.cmake", "cmake/parbakeConfigVersion.cmake"}
     verdict(native <= found, "the C header and the CMake package are in the wheel", names)
+    facts = {f"bench/facts/{file.parent.name}.py" for file in REPO.glob("kernels/*/*/reference.py")} | {"bench/facts/ops.json"}
+    verdict(facts <= found, "so is what benchmarks check results against", sorted(facts - found))
     with zipfile.ZipFile(wheel) as archive:
         texts = {n.rsplit("/", 1)[1]: archive.read(n).decode() for n in names if ".dist-info/licenses/" in n}
     verdict("Apache License" in texts.get("LICENSE", ""), "the licence is in the wheel", list(texts))

@@ -277,3 +277,37 @@ pub(super) const COMMANDS: &[Code] = &[
         "Give a number from 1 to 1000000.",
     ),
 ];
+
+pub(super) const BENCHMARKS: &[Code] = &[
+    row(
+        "PB-3200",
+        "The program that measures ops cannot be run",
+        "`parbake bench` hands over to `python -m parbake.bench`, and there is no Python here that has it and PyTorch. \
+         The cause is Python's own message.",
+        "Install the wheel `parbake` and PyTorch into one environment, and put its Python first in PATH.",
+    ),
+    row(
+        "PB-3201",
+        "A file of rows cannot be read",
+        "The file that was named is not there, may not be read, is no text, or is too large to hold rows.",
+        "Name a file that `python -m parbake.bench --json` wrote.",
+    ),
+    row(
+        "PB-3202",
+        "A line is no row of a benchmark",
+        "It is no JSON, lacks a field, is of another form than this program reads, or has times that no clock gives.",
+        "Measure again with this version; remove lines that were added by hand.",
+    ),
+    row(
+        "PB-3203",
+        "A figure without a passed check",
+        "A row says how fast a result came, and not that it was right. The benchmark writes no such row.",
+        "Measure again. Nothing is said about the speed of a result that was not checked.",
+    ),
+    row(
+        "PB-3204",
+        "There are no figures to report",
+        "The files have no rows, or every result in them was wrong.",
+        "Measure something first.",
+    ),
+];

@@ -52,6 +52,7 @@ pub const AREAS: &[Area] = &[
     Area { prefix: "PB-21", about: "The driver, and dumps of calls", codes: runtime::DRIVER },
     Area { prefix: "PB-30", about: "Commands of a checkout", codes: commands::CHECKOUT },
     Area { prefix: "PB-31", about: "The command line", codes: commands::COMMANDS },
+    Area { prefix: "PB-32", about: "Benchmarks of ops", codes: commands::BENCHMARKS },
 ];
 
 /// All codes, sorted.

@@ -19,6 +19,16 @@ PB_FN float exp2_fast(float v) {
     return exp2f(v);
 #endif
 }
+// Of normal numbers; infinity gives 0.
+PB_FN float rcp_fast(float v) {
+#if PB_DEVICE
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+#else
+    return 1.0f / v;
+#endif
+}
 // Not flushed to zero: the mean square of tiny rows may be subnormal.
 PB_FN float rsqrt_fast(float v) {
 #if PB_DEVICE

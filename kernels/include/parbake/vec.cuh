@@ -1,4 +1,4 @@
-// Memory access of 16, 8, 4 or 2 bytes at a naturally aligned address. The launcher checks alignment on the host; the
+// Memory access of 16, 8, 4, 2 or 1 bytes at a naturally aligned address. The launcher checks alignment on the host; the
 // host target checks it again at every access.
 //   ld       memory that the kernel may also write
 //   ld_nc    read-only for the whole kernel
@@ -10,9 +10,10 @@
 
 namespace pb {
 
-// kBytes as words, in registers. Two bytes occupy the low half of a word.
+// kBytes as words, in registers. One or two bytes occupy the low end of a word.
 template <int kBytes> struct words {
-    static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4 || kBytes == 2, "a width that one instruction moves");
+    static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4 || kBytes == 2 || kBytes == 1,
+                  "a width that one instruction moves");
     static constexpr int kCount = kBytes < 4 ? 1 : kBytes / 4;
     u32 w[kCount];
 };
@@ -24,14 +25,16 @@ typedef u16 __attribute__((may_alias)) any16;
 template <int kBytes> inline words<kBytes> load(const void* ptr, const char* what, Site at) {
     check_access(ptr, kBytes, what, at);
     words<kBytes> r;
-    if constexpr (kBytes == 2) r.w[0] = *(const any16*)ptr;
+    if constexpr (kBytes == 1) r.w[0] = *(const u8*)ptr;
+    else if constexpr (kBytes == 2) r.w[0] = *(const any16*)ptr;
     else
         for (int i = 0; i < r.kCount; i++) r.w[i] = ((const any32*)ptr)[i];
     return r;
 }
 template <int kBytes> inline void store(void* ptr, const words<kBytes>& v, const char* what, Site at) {
     check_access(ptr, kBytes, what, at);
-    if constexpr (kBytes == 2) *(any16*)ptr = (u16)v.w[0];
+    if constexpr (kBytes == 1) *(u8*)ptr = (u8)v.w[0];
+    else if constexpr (kBytes == 2) *(any16*)ptr = (u16)v.w[0];
     else
         for (int i = 0; i < v.kCount; i++) ((any32*)ptr)[i] = v.w[i];
 }
@@ -48,8 +51,10 @@ template <int kBytes> PB_FN words<kBytes> ld(const void* ptr PB_AT) {
         return {{v.x, v.y}};
     } else if constexpr (kBytes == 4) {
         return {{*(const u32*)ptr}};
-    } else {
+    } else if constexpr (kBytes == 2) {
         return {{*(const u16*)ptr}};
+    } else {
+        return {{*(const u8*)ptr}};
     }
 #else
     return host::load<kBytes>(ptr, "ld" PB_PASS_AT);
@@ -66,10 +71,12 @@ template <int kBytes> PB_FN words<kBytes> ld_nc(const void* ptr PB_AT) {
     else if constexpr (kBytes == 8)
         asm volatile("ld.global.nc.v2.u32 {%0,%1}, [%2];" : "=r"(r.w[0]), "=r"(r.w[1]) : "l"(ptr));
     else if constexpr (kBytes == 4) asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(r.w[0]) : "l"(ptr));
-    else {
+    else if constexpr (kBytes == 2) {
         u16 v;
         asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(ptr));
         r.w[0] = v;
+    } else {
+        asm volatile("ld.global.nc.u8 %0, [%1];" : "=r"(r.w[0]) : "l"(ptr));
     }
     return r;
 #else
@@ -104,10 +111,12 @@ template <int kBytes> PB_FN words<kBytes> ld_once(const void* ptr PB_AT) {
                      : "memory");
     else if constexpr (kBytes == 4)
         asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(r.w[0]) : "l"(ptr) : "memory");
-    else {
+    else if constexpr (kBytes == 2) {
         u16 v;
         asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(v) : "l"(ptr) : "memory");
         r.w[0] = v;
+    } else {
+        asm volatile("ld.global.L1::no_allocate.u8 %0, [%1];" : "=r"(r.w[0]) : "l"(ptr) : "memory");
     }
     return r;
 #else
@@ -120,7 +129,8 @@ template <int kBytes> PB_FN void st(void* ptr, const words<kBytes>& v PB_AT) {
     if constexpr (kBytes == 16) *(uint4*)ptr = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
     else if constexpr (kBytes == 8) *(uint2*)ptr = make_uint2(v.w[0], v.w[1]);
     else if constexpr (kBytes == 4) *(u32*)ptr = v.w[0];
-    else *(u16*)ptr = (u16)v.w[0];
+    else if constexpr (kBytes == 2) *(u16*)ptr = (u16)v.w[0];
+    else *(u8*)ptr = (u8)v.w[0];
 #else
     host::store<kBytes>(ptr, v, "st" PB_PASS_AT);
 #endif
@@ -135,7 +145,9 @@ template <int kBytes> PB_FN void st_once(void* ptr, const words<kBytes>& v PB_AT
     else if constexpr (kBytes == 8)
         asm volatile("st.global.cs.v2.u32 [%0], {%1,%2};" ::"l"(ptr), "r"(v.w[0]), "r"(v.w[1]) : "memory");
     else if constexpr (kBytes == 4) asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(ptr), "r"(v.w[0]) : "memory");
-    else asm volatile("st.global.cs.u16 [%0], %1;" ::"l"(ptr), "h"((u16)v.w[0]) : "memory");
+    else if constexpr (kBytes == 2)
+        asm volatile("st.global.cs.u16 [%0], %1;" ::"l"(ptr), "h"((u16)v.w[0]) : "memory");
+    else asm volatile("st.global.cs.u8 [%0], %1;" ::"l"(ptr), "r"(v.w[0]) : "memory");
 #else
     host::store<kBytes>(ptr, v, "st_once" PB_PASS_AT);
 #endif
@@ -148,6 +160,9 @@ template <class T, int kBytes> PB_FN void unpack(const words<kBytes>& v, float (
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
         for (int i = 0; i < v.kCount; i++) f[i] = bits_of<float>(v.w[i]);
+    } else if constexpr (sizeof(T) == 1) {
+#pragma unroll
+        for (int i = 0; i < kBytes; i++) f[i] = to_f32(T{(u8)(v.w[i / 4] >> i % 4 * 8)});
     } else if constexpr (kBytes == 2) {
         f[0] = lo_f32<T>(v.w[0]);
     } else {
@@ -159,12 +174,20 @@ template <class T, int kBytes> PB_FN void unpack(const words<kBytes>& v, float (
     }
 }
 
-// Rounds to T, to nearest even.
+// Rounds to T, to nearest even; 8-bit types saturate.
 template <class T, int kBytes> PB_FN words<kBytes> pack(const float (&f)[kLanes<T, kBytes>]) {
     words<kBytes> v;
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
         for (int i = 0; i < v.kCount; i++) v.w[i] = bits_of<u32>(f[i]);
+    } else if constexpr (sizeof(T) == 1 && kBytes == 1) {
+        v.w[0] = convert<T>::from(f[0]).bits;
+    } else if constexpr (sizeof(T) == 1 && kBytes == 2) {
+        v.w[0] = convert<T>::pair(f[0], f[1]);
+    } else if constexpr (sizeof(T) == 1) {
+#pragma unroll
+        for (int i = 0; i < v.kCount; i++)
+            v.w[i] = convert<T>::quad(f[4 * i], f[4 * i + 1], f[4 * i + 2], f[4 * i + 3]);
     } else if constexpr (kBytes == 2) {
         v.w[0] = convert<T>::from(f[0]).bits;
     } else {

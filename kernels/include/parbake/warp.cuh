@@ -55,12 +55,29 @@ PB_FN u32 warp_ballot(bool b, u32 mask = kFullMask PB_AT) {
 #endif
 }
 
-// Sum over each aligned group of kLanes lanes; every lane of the group gets it. The whole warp calls.
-template <int kLanes = 32> PB_FN float warp_sum(float v PB_AT) {
+// What a reduction does with two values, and what it begins with.
+struct Sum {
+    static constexpr float kNone = 0.f;
+    static PB_FN float of(float a, float b) { return a + b; }
+};
+// NaN counts only if every value is one.
+struct Max {
+    static constexpr float kNone = -kInf;
+    static PB_FN float of(float a, float b) { return fmaxf(a, b); }
+};
+
+// Reduction over each aligned group of kLanes lanes; every lane of the group gets it. The whole warp calls.
+template <class Op, int kLanes> PB_FN float warp_reduce(float v PB_AT) {
     static_assert(kLanes >= 1 && kLanes <= 32 && (kLanes & (kLanes - 1)) == 0, "a power of two within a warp");
 #pragma unroll
-    for (int m = kLanes / 2; m; m >>= 1) v += shfl_xor(v, m, kFullMask PB_PASS_AT);
+    for (int m = kLanes / 2; m; m >>= 1) v = Op::of(v, shfl_xor(v, m, kFullMask PB_PASS_AT));
     return v;
+}
+template <int kLanes = 32> PB_FN float warp_sum(float v PB_AT) {
+    return warp_reduce<Sum, kLanes>(v PB_PASS_AT);
+}
+template <int kLanes = 32> PB_FN float warp_max(float v PB_AT) {
+    return warp_reduce<Max, kLanes>(v PB_PASS_AT);
 }
 
 }  // namespace pb

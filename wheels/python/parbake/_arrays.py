@@ -52,6 +52,9 @@ def name(dtype):
 def element(like, dtype):
     """An element type as the framework of `like` has it. It is given by Parbake's name or by a framework's."""
     theirs = _TYPES.get(name(dtype))
+    if theirs is None and not isinstance(dtype, str):
+        # The library says that it does not have that one.
+        return dtype
     if theirs is None:
         raise TypeError(f"expected an element type of {', '.join(_TYPES)}, got {dtype!r}")
     if hasattr(like, "new_empty"):

@@ -25,6 +25,65 @@ def gemma_fused_add_rmsnorm(
     target: Literal["auto", "host"] | None = None,
 ) -> Any: ...
 
+def fused_add_rmsnorm_quant(
+    out,
+    input,
+    residual,
+    weight,
+    scale,
+    eps=1e-6,
+    enable_pdl=None,
+    *,
+    weight_bias=0.0,
+    target=None,
+) -> Any: ...
+
+def fused_add_rmsnorm_quant_per_token(
+    residual: _Tensor,
+    x: _Tensor,
+    weight: _Tensor,
+    eps: float = 1e-6,
+    weight_bias: float = 0.0,
+    floor: float = 1e-10,
+    out: _Tensor | None = None,
+    scale: _Tensor | None = None,
+    out_dtype: object = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> tuple[_Tensor, _Tensor]: ...
+
+def layernorm(
+    input: _Tensor,
+    gemma: _Tensor,
+    beta: _Tensor,
+    eps: float = 1e-6,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> _Tensor: ...
+
+def layernorm_quant(
+    out,
+    input,
+    gemma,
+    beta,
+    scale,
+    eps=1e-6,
+    enable_pdl=None,
+    *,
+    target=None,
+) -> Any: ...
+
+def qk_rmsnorm(
+    q: _Tensor,
+    k: _Tensor,
+    q_weight: _Tensor,
+    k_weight: _Tensor,
+    eps: float = 1e-6,
+    weight_bias: float = 0.0,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> Any: ...
+
 def rmsnorm(
     input: _Tensor,
     weight: _Tensor,
@@ -44,3 +103,28 @@ def gemma_rmsnorm(
     *,
     target: Literal["auto", "host"] | None = None,
 ) -> _Tensor: ...
+
+def rmsnorm_quant(
+    out,
+    input,
+    weight,
+    scale,
+    eps=1e-6,
+    enable_pdl=None,
+    *,
+    weight_bias=0.0,
+    target=None,
+) -> Any: ...
+
+def rmsnorm_quant_per_token(
+    x: _Tensor,
+    weight: _Tensor,
+    eps: float = 1e-6,
+    weight_bias: float = 0.0,
+    floor: float = 1e-10,
+    out: _Tensor | None = None,
+    scale: _Tensor | None = None,
+    out_dtype: object = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> tuple[_Tensor, _Tensor]: ...

@@ -20,10 +20,29 @@ _grad = _modes = _tracing = _forward = _empty_like = _types = None
 _native_chain_speculative_sampling = None
 _native_sample = None
 _native_softmax = None
+_native_top_k = None
+_native_top_k_mask_logits = None
+_native_top_k_page_table_transform = None
+_native_top_k_ragged_transform = None
+_native_top_k_renorm_probs = None
+_native_top_p_renorm_probs = None
 _choices_sample_0 = {None: 0, "probs": 0, 0: 0, "logits": 1, 1: 1}
 
 
-def _chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds=None, offsets=None, seed=0, offset=0, tokens=None, *, target=None):
+def _chain_speculative_sampling(
+    accepted,
+    emitted,
+    draft_probs,
+    draft_token_ids,
+    target_probs,
+    seeds=None,
+    offsets=None,
+    seed=0,
+    offset=0,
+    tokens=None,
+    *,
+    target=None,
+):
     """Accepts draft tokens of speculative decoding up to the first that the target model refuses, and draws the next.
 
     Args:
@@ -56,15 +75,6 @@ def _chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids,
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> accepted = torch.zeros(4, dtype=torch.int32, device="cuda")
-        >>> emitted = torch.zeros(4, dtype=torch.int32, device="cuda")
-        >>> draft_probs = torch.randn(4, 3, 1000, dtype=torch.float32, device="cuda")
-        >>> draft_token_ids = torch.zeros(4, 3, dtype=torch.int32, device="cuda")
-        >>> target_probs = torch.randn(4, 4, 1000, dtype=torch.float32, device="cuda")
-        >>> tokens = parbake._chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs)
     """
     if (
         target is None
@@ -75,32 +85,115 @@ def _chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids,
         and type(target_probs) in _TENSORS
         and (seeds is None or type(seeds) in _TENSORS)
         and (offsets is None or type(offsets) in _TENSORS)
+        and (tokens is None or type(tokens) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (accepted.requires_grad or emitted.requires_grad or draft_probs.requires_grad or draft_token_ids.requires_grad or target_probs.requires_grad or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                accepted.requires_grad
+                or emitted.requires_grad
+                or draft_probs.requires_grad
+                or draft_token_ids.requires_grad
+                or target_probs.requires_grad
+                or getattr(seeds, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(tokens, "requires_grad", False)
+            )
+        )
     ):
         try:
             if tokens is None:
                 tokens = accepted.new_empty((accepted.shape[0], draft_probs.shape[1] + 1), dtype=_types["i32"])
-            elif type(tokens) is not _Tensor:
-                return _call(_ROW__CHAIN_SPECULATIVE_SAMPLING, target, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
-            _native_chain_speculative_sampling(tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset)
+            _native_chain_speculative_sampling(
+                tokens,
+                accepted,
+                emitted,
+                draft_probs,
+                draft_token_ids,
+                target_probs,
+                seeds,
+                offsets,
+                seed,
+                offset,
+            )
             return tokens
         except Exception as _error:
             if not _unclear(_error, seed, offset):
                 raise
-    return _call(_ROW__CHAIN_SPECULATIVE_SAMPLING, target, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
+    return _call(
+        _ROW__CHAIN_SPECULATIVE_SAMPLING,
+        target,
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+    )
 
 
-def _traced__chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds=None, offsets=None, seed=0, offset=0, tokens=None, *, target=None):
+def _traced__chain_speculative_sampling(
+    accepted,
+    emitted,
+    draft_probs,
+    draft_token_ids,
+    target_probs,
+    seeds=None,
+    offsets=None,
+    seed=0,
+    offset=0,
+    tokens=None,
+    *,
+    target=None,
+):
     if seed is None:
         seed = 0
     if offset is None:
         offset = 0
-    _operators = _traced(_ROW__CHAIN_SPECULATIVE_SAMPLING, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
+    _operators = _traced(
+        _ROW__CHAIN_SPECULATIVE_SAMPLING,
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+    )
     if tokens is None:
-        return _operators.chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, target)
-    _operators.chain_speculative_sampling_out(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens, target)
+        return _operators.chain_speculative_sampling(
+            accepted,
+            emitted,
+            draft_probs,
+            draft_token_ids,
+            target_probs,
+            seeds,
+            offsets,
+            seed,
+            offset,
+            target,
+        )
+    _operators.chain_speculative_sampling_out(
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+        target,
+    )
     return tokens
 
 
@@ -129,13 +222,46 @@ _ROW__CHAIN_SPECULATIVE_SAMPLING = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (9, lambda accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens, *_: ((accepted.shape[0], draft_probs.shape[1] + 1), "i32")),
+        (
+            9,
+            lambda accepted,
+            emitted,
+            draft_probs,
+            draft_token_ids,
+            target_probs,
+            seeds,
+            offsets,
+            seed,
+            offset,
+            tokens,
+            *_: ((accepted.shape[0], draft_probs.shape[1] + 1), "i32"),
+        ),
     ),
-    hidden=0,
 )
 
 
-def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, offsets=None, logits="probs", top_k=2147483647, top_p=1.0, min_p=0.0, top_k_first=False, seed=0, offset=0, tokens=None, valid=None, rows=None, index=None, *, target=None):
+def sample(
+    x,
+    indices=None,
+    top_ks=None,
+    top_ps=None,
+    min_ps=None,
+    seeds=None,
+    offsets=None,
+    logits="probs",
+    top_k=2147483647,
+    top_p=1.0,
+    min_p=0.0,
+    top_k_first=False,
+    seed=0,
+    offset=0,
+    tokens=None,
+    valid=None,
+    rows=None,
+    index=None,
+    *,
+    target=None,
+):
     """A token from each row of probabilities or logits, of those that top-k, top-p and min-p keep.
 
     Args:
@@ -196,28 +322,108 @@ def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, o
         and (min_ps is None or type(min_ps) in _TENSORS)
         and (seeds is None or type(seeds) in _TENSORS)
         and (offsets is None or type(offsets) in _TENSORS)
+        and (tokens is None or type(tokens) is _Tensor and rows is None and index is None)
+        and (valid is None or type(valid) is _Tensor and rows is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(indices, "requires_grad", False) or getattr(top_ks, "requires_grad", False) or getattr(top_ps, "requires_grad", False) or getattr(min_ps, "requires_grad", False) or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False) or getattr(valid, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(indices, "requires_grad", False)
+                or getattr(top_ks, "requires_grad", False)
+                or getattr(top_ps, "requires_grad", False)
+                or getattr(min_ps, "requires_grad", False)
+                or getattr(seeds, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(tokens, "requires_grad", False)
+                or getattr(valid, "requires_grad", False)
+            )
+        )
     ):
         try:
             if tokens is None:
-                tokens = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types[index if index is not None else indices.dtype if indices is not None else "i32"])
-            elif type(tokens) is not _Tensor or rows is not None or index is not None:
-                return _call(_ROW_SAMPLE, target, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+                tokens = x.new_empty(
+                    (
+                        (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                    ),
+                    dtype=_types[index if index is not None else indices.dtype if indices is not None else "i32"],
+                )
             if valid is None:
-                valid = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types["bool"])
-            elif type(valid) is not _Tensor or rows is not None:
-                return _call(_ROW_SAMPLE, target, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
-            _native_sample(tokens, valid, x, indices, top_ks, top_ps, min_ps, seeds, offsets, _choices_sample_0[logits], top_k, top_p, min_p, top_k_first, seed, offset)
+                valid = x.new_empty(
+                    (
+                        (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                    ),
+                    dtype=_types["bool"],
+                )
+            _native_sample(
+                tokens,
+                valid,
+                x,
+                indices,
+                top_ks,
+                top_ps,
+                min_ps,
+                seeds,
+                offsets,
+                _choices_sample_0[logits],
+                top_k,
+                top_p,
+                min_p,
+                top_k_first,
+                seed,
+                offset,
+            )
             return tokens, valid
         except Exception as _error:
             if not _unclear(_error, top_k, top_p, min_p, top_k_first, seed, offset):
                 raise
-    return _call(_ROW_SAMPLE, target, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+    return _call(
+        _ROW_SAMPLE,
+        target,
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        rows,
+        index,
+    )
 
 
-def _traced_sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, offsets=None, logits="probs", top_k=2147483647, top_p=1.0, min_p=0.0, top_k_first=False, seed=0, offset=0, tokens=None, valid=None, rows=None, index=None, *, target=None):
+def _traced_sample(
+    x,
+    indices=None,
+    top_ks=None,
+    top_ps=None,
+    min_ps=None,
+    seeds=None,
+    offsets=None,
+    logits="probs",
+    top_k=2147483647,
+    top_p=1.0,
+    min_p=0.0,
+    top_k_first=False,
+    seed=0,
+    offset=0,
+    tokens=None,
+    valid=None,
+    rows=None,
+    index=None,
+    *,
+    target=None,
+):
     logits = _chosen(_ROW_SAMPLE, 7, logits)
     if top_k is None:
         top_k = 2147483647
@@ -232,14 +438,112 @@ def _traced_sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds
     if offset is None:
         offset = 0
     index = _chosen(_ROW_SAMPLE, 17, index)
-    _operators = _traced(_ROW_SAMPLE, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+    _operators = _traced(
+        _ROW_SAMPLE,
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        rows,
+        index,
+    )
     if tokens is None and valid is None:
-        return _operators.sample(x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, rows, index, target)
+        return _operators.sample(
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            rows,
+            index,
+            target,
+        )
     if tokens is None:
-        tokens = _filled(_ROW_SAMPLE, 0, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+        tokens = _filled(
+            _ROW_SAMPLE,
+            0,
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+        )
     if valid is None:
-        valid = _filled(_ROW_SAMPLE, 1, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
-    _operators.sample_out(x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, target)
+        valid = _filled(
+            _ROW_SAMPLE,
+            1,
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+        )
+    _operators.sample_out(
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        target,
+    )
     return tokens, valid
 
 
@@ -281,10 +585,61 @@ _ROW_SAMPLE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (14, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), index if index is not None else indices.dtype if indices is not None else "i32")),
-        (15, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), "bool")),
+        (
+            14,
+            lambda x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+            *_: (
+                (
+                    (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                ),
+                index if index is not None else indices.dtype if indices is not None else "i32",
+            ),
+        ),
+        (
+            15,
+            lambda x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+            *_: (
+                (
+                    (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                ),
+                "bool",
+            ),
+        ),
     ),
-    hidden=0,
 )
 
 
@@ -311,25 +666,26 @@ def _softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=N
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> logits = torch.randn(16, 32000, dtype=torch.float16, device="cuda")
-        >>> probs = parbake._softmax(logits)
     """
     if (
         target is None
         and type(logits) in _TENSORS
         and (temperatures is None or type(temperatures) in _TENSORS)
+        and (probs is None or type(probs) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (logits.requires_grad or getattr(temperatures, "requires_grad", False) or getattr(probs, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                logits.requires_grad
+                or getattr(temperatures, "requires_grad", False)
+                or getattr(probs, "requires_grad", False)
+            )
+        )
     ):
         try:
             if probs is None:
                 probs = logits.new_empty(logits.shape, dtype=_types["f32"])
-            elif type(probs) is not _Tensor:
-                return _call(_ROW__SOFTMAX, target, logits, temperatures, temperature, probs)
             _native_softmax(probs, logits, temperatures, temperature)
             return probs
         except Exception as _error:
@@ -368,7 +724,587 @@ _ROW__SOFTMAX = _Function(
     outputs=(
         (3, lambda logits, temperatures, temperature, probs, *_: (logits.shape, "f32")),
     ),
-    hidden=0,
+)
+
+
+def top_k(input, k, sorted=False, deterministic=None, tie_break=0, dsa_graph_safe=None, *, target=None):
+    """The k greatest elements of each row and their indices, exactly.
+
+    Takes the arguments of `flashinfer.topk.top_k`.
+
+    Args:
+        input: The rows; NaN is greater than everything, -0 equals 0. f16 or bf16 or f32 [rows, cols], the last
+            dimension dense, read; rows 0 to 268435455, cols 1 to 1073741824.
+        k: Elements that are taken; beyond cols the value is -inf and the index -1, of `values` and `indices` (1 to
+            1073741824).
+        sorted: Whether the greatest come first, equal ones in the order in which ties are taken.
+        deterministic: Accepted and ignored: results are deterministic always.
+        tie_break: Which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones (a whole
+            number, 0 to 2).
+        dsa_graph_safe: Accepted and ignored: every launch may be captured.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `values`, `indices`, as a tuple.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> input = torch.randn(16, 8192, dtype=torch.float16, device="cuda")
+        >>> values, indices = parbake.top_k(input, 512)
+    """
+    if (
+        target is None
+        and type(input) in _TENSORS
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (_grad() and (input.requires_grad))
+    ):
+        try:
+            _made_values = input.new_empty((input.shape[0], k))
+            _made_indices = input.new_empty((input.shape[0], k), dtype=_types["i64"])
+            _native_top_k(_made_values, _made_indices, input, sorted, tie_break)
+            return _made_values, _made_indices
+        except Exception as _error:
+            if not _unclear(_error, sorted, tie_break):
+                raise
+    return _call(_ROW_TOP_K, target, input, k, sorted, tie_break)
+
+
+def _traced_top_k(input, k, sorted=False, deterministic=None, tie_break=0, dsa_graph_safe=None, *, target=None):
+    if sorted is None:
+        sorted = False
+    if tie_break is None:
+        tie_break = 0
+    _operators = _traced(_ROW_TOP_K, input, k, sorted, tie_break)
+    return _operators.top_k(input, k, sorted, tie_break, target)
+
+
+_ROW_TOP_K = _Function(
+    public=top_k,
+    traced=_traced_top_k,
+    op="top_k",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("input", "in", "[rows, cols]"),
+        ("k", "extent", None),
+        ("sorted", "bool", False),
+        ("tie_break", "int", 0),
+        ("values", "out", "[rows, k]"),
+        ("indices", "out", "[rows, k]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(4, 5, 0,),
+    scalars=(
+        ("sorted", 2, None),
+        ("tie_break", 3, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (4, lambda input, k, sorted, tie_break, *_: ((input.shape[0], k), input.dtype)),
+        (5, lambda input, k, sorted, tie_break, *_: ((input.shape[0], k), "i64")),
+    ),
+    hidden=2,
+)
+
+
+def _top_k_mask_logits(logits, top_ks=None, top_k=2147483647, masked_logits=None, *, target=None):
+    """Of each row the k greatest logits, the others -inf.
+
+    Args:
+        logits: The logits; NaN is greater than everything, -0 equals 0. f16 or bf16 or f32 [rows, vocab], the last
+            dimension dense, read; rows 0 to 268435455, vocab 1 to 1073741824. It has the element type of
+            `masked_logits`.
+        top_ks: A top_k for each row, instead of `top_k`. i32 [rows], dense, read; rows 0 to 268435455. It may be
+            absent.
+        top_k: Elements that are kept; less than 1 counts as 1, vocab or more keeps all (a whole number, -2147483648 to
+            2147483647).
+        masked_logits: The logits that stay, the others -inf. f16 or bf16 or f32 [rows, vocab], the last dimension
+            dense, written; rows 0 to 268435455, vocab 1 to 1073741824. Allocated if it is not given. It may be the
+            very memory of `logits`, and overlaps nothing else.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `masked_logits`.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if (
+        target is None
+        and type(logits) in _TENSORS
+        and (top_ks is None or type(top_ks) in _TENSORS)
+        and (masked_logits is None or type(masked_logits) is _Tensor)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                logits.requires_grad
+                or getattr(top_ks, "requires_grad", False)
+                or getattr(masked_logits, "requires_grad", False)
+            )
+        )
+    ):
+        try:
+            if masked_logits is None:
+                masked_logits = _empty_like(logits)
+            _native_top_k_mask_logits(masked_logits, logits, top_ks, top_k)
+            return masked_logits
+        except Exception as _error:
+            if not _unclear(_error, top_k):
+                raise
+    return _call(_ROW__TOP_K_MASK_LOGITS, target, logits, top_ks, top_k, masked_logits)
+
+
+def _traced__top_k_mask_logits(logits, top_ks=None, top_k=2147483647, masked_logits=None, *, target=None):
+    if top_k is None:
+        top_k = 2147483647
+    _operators = _traced(_ROW__TOP_K_MASK_LOGITS, logits, top_ks, top_k, masked_logits)
+    if masked_logits is None:
+        return _operators.top_k_mask_logits(logits, top_ks, top_k, target)
+    _operators.top_k_mask_logits_out(logits, top_ks, top_k, masked_logits, target)
+    return masked_logits
+
+
+_ROW__TOP_K_MASK_LOGITS = _Function(
+    public=_top_k_mask_logits,
+    traced=_traced__top_k_mask_logits,
+    op="top_k_mask_logits",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("logits", "in", "[rows, vocab]"),
+        ("top_ks", "in?", "[rows]"),
+        ("top_k", "int", 2147483647),
+        ("masked_logits", "out", "[rows, vocab]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(3, 0, 1,),
+    scalars=(
+        ("top_k", 2, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (3, lambda logits, top_ks, top_k, masked_logits, *_: (logits.shape, logits.dtype)),
+    ),
+)
+
+
+def top_k_page_table_transform(
+    input,
+    src_page_table,
+    lengths,
+    k,
+    row_to_batch=None,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
+    """Page-table entries of the k greatest scores of each row.
+
+    Takes the arguments of `flashinfer.topk.top_k_page_table_transform`.
+
+    Args:
+        input: The scores; NaN is greater than everything, -0 equals 0. f16 or bf16 or f32 [rows, max_len], the last
+            dimension dense, read; rows 0 to 268435455, max_len 1 to 1073741824.
+        src_page_table: The page table: an entry for each score. i32 [batch, max_len], the last dimension dense, read;
+            batch 0 to 2147483647, max_len 1 to 1073741824.
+        lengths: Scores of each row; less than 0 counts as 0, more than max_len as that. i32 [rows], dense, read; rows
+            0 to 268435455.
+        k: Scores that are taken, of `output_page_table` (1 to 1073741824).
+        row_to_batch: The row of the page table for each row; without it, row i has row i. i32 [rows], dense, read;
+            rows 0 to 268435455. It may be absent.
+        deterministic: Accepted and ignored: results are deterministic always.
+        tie_break: Which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones (a whole
+            number, 0 to 2).
+        dsa_graph_safe: Accepted and ignored: every launch may be captured.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `output_page_table`.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> input = torch.randn(16, 8192, dtype=torch.float16, device="cuda")
+        >>> src_page_table = torch.zeros(16, 8192, dtype=torch.int32, device="cuda")
+        >>> lengths = torch.zeros(16, dtype=torch.int32, device="cuda")
+        >>> output_page_table = parbake.top_k_page_table_transform(input, src_page_table, lengths, 512)
+    """
+    if (
+        target is None
+        and type(input) in _TENSORS
+        and type(src_page_table) in _TENSORS
+        and type(lengths) in _TENSORS
+        and (row_to_batch is None or type(row_to_batch) in _TENSORS)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                input.requires_grad
+                or src_page_table.requires_grad
+                or lengths.requires_grad
+                or getattr(row_to_batch, "requires_grad", False)
+            )
+        )
+    ):
+        try:
+            _made_output_page_table = input.new_empty((input.shape[0], k), dtype=_types["i32"])
+            _native_top_k_page_table_transform(
+                _made_output_page_table,
+                input,
+                src_page_table,
+                lengths,
+                row_to_batch,
+                tie_break,
+            )
+            return _made_output_page_table
+        except Exception as _error:
+            if not _unclear(_error, tie_break):
+                raise
+    return _call(_ROW_TOP_K_PAGE_TABLE_TRANSFORM, target, input, src_page_table, lengths, k, row_to_batch, tie_break)
+
+
+def _traced_top_k_page_table_transform(
+    input,
+    src_page_table,
+    lengths,
+    k,
+    row_to_batch=None,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
+    if tie_break is None:
+        tie_break = 0
+    _operators = _traced(_ROW_TOP_K_PAGE_TABLE_TRANSFORM, input, src_page_table, lengths, k, row_to_batch, tie_break)
+    return _operators.top_k_page_table_transform(input, src_page_table, lengths, k, row_to_batch, tie_break, target)
+
+
+_ROW_TOP_K_PAGE_TABLE_TRANSFORM = _Function(
+    public=top_k_page_table_transform,
+    traced=_traced_top_k_page_table_transform,
+    op="top_k_page_table_transform",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("input", "in", "[rows, max_len]"),
+        ("src_page_table", "in", "[batch, max_len]"),
+        ("lengths", "in", "[rows]"),
+        ("k", "extent", None),
+        ("row_to_batch", "in?", "[rows]"),
+        ("tie_break", "int", 0),
+        ("output_page_table", "out", "[rows, k]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(6, 0, 1, 2, 4,),
+    scalars=(
+        ("tie_break", 5, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (6, lambda input, src_page_table, lengths, k, row_to_batch, tie_break, *_: ((input.shape[0], k), "i32")),
+    ),
+    hidden=1,
+)
+
+
+def top_k_ragged_transform(
+    input,
+    offsets,
+    lengths,
+    k,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
+    """Where the k greatest scores of each row lie in a ragged array.
+
+    Takes the arguments of `flashinfer.topk.top_k_ragged_transform`.
+
+    Args:
+        input: The scores; NaN is greater than everything, -0 equals 0. f16 or bf16 or f32 [rows, max_len], the last
+            dimension dense, read; rows 0 to 268435455, max_len 1 to 1073741824.
+        offsets: What is added to the indices of each row. i32 [rows], dense, read; rows 0 to 268435455.
+        lengths: Scores of each row; less than 0 counts as 0, more than max_len as that. i32 [rows], dense, read; rows
+            0 to 268435455.
+        k: Scores that are taken, of `output_indices` (1 to 1073741824).
+        deterministic: Accepted and ignored: results are deterministic always.
+        tie_break: Which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones (a whole
+            number, 0 to 2).
+        dsa_graph_safe: Accepted and ignored: every launch may be captured.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `output_indices`.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> input = torch.randn(16, 8192, dtype=torch.float16, device="cuda")
+        >>> offsets = torch.zeros(16, dtype=torch.int32, device="cuda")
+        >>> lengths = torch.zeros(16, dtype=torch.int32, device="cuda")
+        >>> output_indices = parbake.top_k_ragged_transform(input, offsets, lengths, 512)
+    """
+    if (
+        target is None
+        and type(input) in _TENSORS
+        and type(offsets) in _TENSORS
+        and type(lengths) in _TENSORS
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (_grad() and (input.requires_grad or offsets.requires_grad or lengths.requires_grad))
+    ):
+        try:
+            _made_output_indices = input.new_empty((input.shape[0], k), dtype=_types["i32"])
+            _native_top_k_ragged_transform(_made_output_indices, input, offsets, lengths, tie_break)
+            return _made_output_indices
+        except Exception as _error:
+            if not _unclear(_error, tie_break):
+                raise
+    return _call(_ROW_TOP_K_RAGGED_TRANSFORM, target, input, offsets, lengths, k, tie_break)
+
+
+def _traced_top_k_ragged_transform(
+    input,
+    offsets,
+    lengths,
+    k,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
+    if tie_break is None:
+        tie_break = 0
+    _operators = _traced(_ROW_TOP_K_RAGGED_TRANSFORM, input, offsets, lengths, k, tie_break)
+    return _operators.top_k_ragged_transform(input, offsets, lengths, k, tie_break, target)
+
+
+_ROW_TOP_K_RAGGED_TRANSFORM = _Function(
+    public=top_k_ragged_transform,
+    traced=_traced_top_k_ragged_transform,
+    op="top_k_ragged_transform",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("input", "in", "[rows, max_len]"),
+        ("offsets", "in", "[rows]"),
+        ("lengths", "in", "[rows]"),
+        ("k", "extent", None),
+        ("tie_break", "int", 0),
+        ("output_indices", "out", "[rows, k]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(5, 0, 1, 2,),
+    scalars=(
+        ("tie_break", 4, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (5, lambda input, offsets, lengths, k, tie_break, *_: ((input.shape[0], k), "i32")),
+    ),
+    hidden=1,
+)
+
+
+def _top_k_renorm_probs(probs, top_ks=None, top_k=2147483647, renorm_probs=None, *, target=None):
+    """Of each row the k greatest probabilities over their sum, the others 0.
+
+    Args:
+        probs: The probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. f16 or bf16 or f32
+            [rows, vocab], the last dimension dense, read; rows 0 to 268435455, vocab 1 to 1073741824. It has the
+            element type of `renorm_probs`.
+        top_ks: A top_k for each row, instead of `top_k`. i32 [rows], dense, read; rows 0 to 268435455. It may be
+            absent.
+        top_k: Elements that are kept; less than 1 counts as 1, vocab or more keeps all (a whole number, -2147483648 to
+            2147483647).
+        renorm_probs: The probabilities that are kept, over their sum, the others 0. f16 or bf16 or f32 [rows, vocab],
+            the last dimension dense, written; rows 0 to 268435455, vocab 1 to 1073741824. Allocated if it is not
+            given. It may be the very memory of `probs`, and overlaps nothing else.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `renorm_probs`.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if (
+        target is None
+        and type(probs) in _TENSORS
+        and (top_ks is None or type(top_ks) in _TENSORS)
+        and (renorm_probs is None or type(renorm_probs) is _Tensor)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                probs.requires_grad
+                or getattr(top_ks, "requires_grad", False)
+                or getattr(renorm_probs, "requires_grad", False)
+            )
+        )
+    ):
+        try:
+            if renorm_probs is None:
+                renorm_probs = _empty_like(probs)
+            _native_top_k_renorm_probs(renorm_probs, probs, top_ks, top_k)
+            return renorm_probs
+        except Exception as _error:
+            if not _unclear(_error, top_k):
+                raise
+    return _call(_ROW__TOP_K_RENORM_PROBS, target, probs, top_ks, top_k, renorm_probs)
+
+
+def _traced__top_k_renorm_probs(probs, top_ks=None, top_k=2147483647, renorm_probs=None, *, target=None):
+    if top_k is None:
+        top_k = 2147483647
+    _operators = _traced(_ROW__TOP_K_RENORM_PROBS, probs, top_ks, top_k, renorm_probs)
+    if renorm_probs is None:
+        return _operators.top_k_renorm_probs(probs, top_ks, top_k, target)
+    _operators.top_k_renorm_probs_out(probs, top_ks, top_k, renorm_probs, target)
+    return renorm_probs
+
+
+_ROW__TOP_K_RENORM_PROBS = _Function(
+    public=_top_k_renorm_probs,
+    traced=_traced__top_k_renorm_probs,
+    op="top_k_renorm_probs",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("probs", "in", "[rows, vocab]"),
+        ("top_ks", "in?", "[rows]"),
+        ("top_k", "int", 2147483647),
+        ("renorm_probs", "out", "[rows, vocab]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(3, 0, 1,),
+    scalars=(
+        ("top_k", 2, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (3, lambda probs, top_ks, top_k, renorm_probs, *_: (probs.shape, probs.dtype)),
+    ),
+)
+
+
+def _top_p_renorm_probs(probs, top_ps=None, top_p=1.0, renorm_probs=None, *, target=None):
+    """Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0.
+
+    Args:
+        probs: The probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. f16 or bf16 or f32
+            [rows, vocab], the last dimension dense, read; rows 0 to 268435455, vocab 1 to 1073741824. It has the
+            element type of `renorm_probs`.
+        top_ps: A top_p for each row, instead of `top_p`. f32 [rows], dense, read; rows 0 to 268435455. It may be
+            absent.
+        top_p: The share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all
+            (-340282346638528860000000000000000000000 to 340282346638528860000000000000000000000; never NaN).
+        renorm_probs: The probabilities that are kept, over their sum, the others 0. f16 or bf16 or f32 [rows, vocab],
+            the last dimension dense, written; rows 0 to 268435455, vocab 1 to 1073741824. Allocated if it is not
+            given. It may be the very memory of `probs`, and overlaps nothing else.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `renorm_probs`.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if (
+        target is None
+        and type(probs) in _TENSORS
+        and (top_ps is None or type(top_ps) in _TENSORS)
+        and (renorm_probs is None or type(renorm_probs) is _Tensor)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                probs.requires_grad
+                or getattr(top_ps, "requires_grad", False)
+                or getattr(renorm_probs, "requires_grad", False)
+            )
+        )
+    ):
+        try:
+            if renorm_probs is None:
+                renorm_probs = _empty_like(probs)
+            _native_top_p_renorm_probs(renorm_probs, probs, top_ps, top_p)
+            return renorm_probs
+        except Exception as _error:
+            if not _unclear(_error, top_p):
+                raise
+    return _call(_ROW__TOP_P_RENORM_PROBS, target, probs, top_ps, top_p, renorm_probs)
+
+
+def _traced__top_p_renorm_probs(probs, top_ps=None, top_p=1.0, renorm_probs=None, *, target=None):
+    if top_p is None:
+        top_p = 1.0
+    _operators = _traced(_ROW__TOP_P_RENORM_PROBS, probs, top_ps, top_p, renorm_probs)
+    if renorm_probs is None:
+        return _operators.top_p_renorm_probs(probs, top_ps, top_p, target)
+    _operators.top_p_renorm_probs_out(probs, top_ps, top_p, renorm_probs, target)
+    return renorm_probs
+
+
+_ROW__TOP_P_RENORM_PROBS = _Function(
+    public=_top_p_renorm_probs,
+    traced=_traced__top_p_renorm_probs,
+    op="top_p_renorm_probs",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("probs", "in", "[rows, vocab]"),
+        ("top_ps", "in?", "[rows]"),
+        ("top_p", "float", 1.0),
+        ("renorm_probs", "out", "[rows, vocab]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(3, 0, 1,),
+    scalars=(
+        ("top_p", 2, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (3, lambda probs, top_ps, top_p, renorm_probs, *_: (probs.shape, probs.dtype)),
+    ),
 )
 
 
@@ -786,3 +1722,90 @@ def softmax(logits, temperature=None, enable_pdl=None, *, target=None):
     if is_tensor(temperature):
         return _softmax(logits, cast(temperature, "f32"), target=target)
     return _softmax(logits, temperature=temperature, target=target)
+
+
+# Copied from kernels/sampling/top_k_mask_logits/api.py; change it there.
+
+def top_k_mask_logits(logits, top_k, *, target=None):
+    """Of each row the k greatest logits, the others -inf: exactly k, of equal ones the first.
+
+    Takes the arguments of `flashinfer.sampling.top_k_mask_logits`.
+
+    Args:
+        logits: f32, f16 or bf16 [rows, vocab], the last dimension dense, read. NaN is greater than everything.
+        top_k: A number, or a tensor of whole numbers [rows]: one for each row. Less than 1 counts as 1; vocab or more keeps
+            everything.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        As `logits`; what stays is unchanged, also -inf and NaN.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if is_tensor(top_k):
+        return _top_k_mask_logits(logits, cast(top_k, "i32"), target=target)
+    return _top_k_mask_logits(logits, top_k=top_k, target=target)
+
+
+# Copied from kernels/sampling/top_k_renorm_probs/api.py; change it there.
+
+def top_k_renorm_probs(probs, top_k, is_deterministic=False, *, target=None):
+    """Of each row the k greatest probabilities over their sum, the others 0: exactly k, of equal ones the first.
+
+    Takes the arguments of `flashinfer.sampling.top_k_renorm_probs`.
+
+    Args:
+        probs: f32, f16 or bf16 [rows, vocab], the last dimension dense, read. What is not positive counts as 0.
+        top_k: A number, or a tensor of whole numbers [rows]: one for each row. Less than 1 counts as 1; vocab or more keeps
+            everything.
+        is_deterministic: Accepted and ignored: results are deterministic always.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        As `probs`. A row of nothing positive is all 0; one with NaN or +inf is all NaN.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if is_tensor(top_k):
+        return _top_k_renorm_probs(probs, cast(top_k, "i32"), target=target)
+    return _top_k_renorm_probs(probs, top_k=top_k, target=target)
+
+
+# Copied from kernels/sampling/top_p_renorm_probs/api.py; change it there.
+
+def top_p_renorm_probs(probs, top_p, is_deterministic=False, *, target=None):
+    """Of each row the greatest probabilities that make up top_p of its sum, over their sum, the others 0.
+
+    Kept are as few as it takes, and at least one; of equal ones the first.
+
+    Takes the arguments of `flashinfer.sampling.top_p_renorm_probs`.
+
+    Args:
+        probs: f32, f16 or bf16 [rows, vocab], the last dimension dense, read. What is not positive counts as 0.
+        top_p: A number, or a tensor of floats [rows]: one for each row. 0 or below keeps the greatest, 1 or above everything.
+        is_deterministic: Accepted and ignored: results are deterministic always.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        As `probs`. A row of nothing positive is all 0; one with NaN or +inf is all NaN.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if is_tensor(top_p):
+        return _top_p_renorm_probs(probs, cast(top_p, "f32"), target=target)
+    return _top_p_renorm_probs(probs, top_p=top_p, target=target)

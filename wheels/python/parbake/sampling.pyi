@@ -147,3 +147,62 @@ def softmax(
     *,
     target=None,
 ) -> Any: ...
+
+def top_k(
+    input: _Tensor,
+    k: int,
+    sorted: bool = False,
+    deterministic: object = None,
+    tie_break: int = 0,
+    dsa_graph_safe: object = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> tuple[_Tensor, _Tensor]: ...
+
+def top_k_mask_logits(
+    logits,
+    top_k,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_k_page_table_transform(
+    input: _Tensor,
+    src_page_table: _Tensor,
+    lengths: _Tensor,
+    k: int,
+    row_to_batch: _Tensor | None = None,
+    deterministic: object = None,
+    tie_break: int = 0,
+    dsa_graph_safe: object = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> _Tensor: ...
+
+def top_k_ragged_transform(
+    input: _Tensor,
+    offsets: _Tensor,
+    lengths: _Tensor,
+    k: int,
+    deterministic: object = None,
+    tie_break: int = 0,
+    dsa_graph_safe: object = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> _Tensor: ...
+
+def top_k_renorm_probs(
+    probs,
+    top_k,
+    is_deterministic=False,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_p_renorm_probs(
+    probs,
+    top_p,
+    is_deterministic=False,
+    *,
+    target=None,
+) -> Any: ...

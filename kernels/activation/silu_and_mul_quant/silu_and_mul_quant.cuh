@@ -1,0 +1,67 @@
+// SiLU of the first half of each row times its second half, quantised to e4m3 in groups of 128. params.h is the
+// contract.
+#pragma once
+#include "activation/activation.cuh"
+#include "activation/silu_and_mul_quant/params.h"
+#include "parbake/scale.cuh"
+#include "parbake/warp.cuh"
+
+namespace pb {
+
+// A team of kTeam threads of a warp takes a group; groups are counted through all rows, kSteps to a team.
+template <class T, int kBlock, int kVec> PB_FN void silu_and_mul_quant(const pb_silu_and_mul_quant_params& p) {
+    constexpr int kGroup = 128, kLane = kLanes<T, kVec>;
+    constexpr int kTeam = kGroup / kLane < 32 ? kGroup / kLane : 32, kEach = kGroup / kLane / kTeam;
+    constexpr int kSteps = kEach == 1 ? 2 : 1;
+    constexpr u32 kTeams = kBlock / kTeam, kTake = kTeams * kSteps;  // groups of a block
+    // As many blocks as a row has groups take kTake rows: numbers within them have 32 bits.
+    const u32 batch = quotient(blockIdx.x, p.magic, p.shift), lane = threadIdx.x % kTeam;
+    const u32 first = (blockIdx.x - batch * p.groups) * kTake + threadIdx.x / kTeam;
+    words<kVec> gate[kSteps][kEach], up[kSteps][kEach];
+    i64 rows[kSteps];
+    u32 groups[kSteps];
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+        const u32 n = first + i * kTeams, r = quotient(n, p.magic, p.shift);
+        rows[i] = (i64)batch * kTake + r;
+        groups[i] = n - r * p.groups;
+        const T* x = (const T*)p.x + rows[i] * p.x_stride;
+#pragma unroll
+        for (int k = 0; k < kEach; k++) {
+            const int c = (int)(groups[i] * kGroup + (k * kTeam + lane) * kLane);
+            // What is missing is 0, and so is its activation.
+            gate[i][k] = up[i][k] = {};
+            if (rows[i] < p.rows && c < p.hidden) {
+                gate[i][k] = ld<kVec>(x + c);
+                up[i][k] = ld<kVec>(x + p.hidden + c);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; i++) {
+        float v[kEach][kLane], y[kLane], top = 0.f;
+#pragma unroll
+        for (int k = 0; k < kEach; k++) {
+            unpack<T, kVec>(gate[i][k], v[k]);
+            unpack<T, kVec>(up[i][k], y);
+#pragma unroll
+            for (int j = 0; j < kLane; j++) {
+                v[k][j] = act_and_mul<kSilu>(v[k][j], y[j]);
+                top = max_f(top, fabsf(v[k][j]));
+            }
+        }
+        const float s = group_scale(warp_max<kTeam>(top), p.eps, kLargest<e4m3>), inv = reciprocal(s);
+        if (rows[i] >= p.rows) continue;
+        if (lane == 0) ((float*)p.scale)[rows[i] * p.scale_row_stride + groups[i] * p.scale_group_stride] = s;
+        e4m3* out = (e4m3*)p.out + rows[i] * p.out_stride;
+#pragma unroll
+        for (int k = 0; k < kEach; k++) {
+            const int c = (int)(groups[i] * kGroup + (k * kTeam + lane) * kLane);
+#pragma unroll
+            for (int j = 0; j < kLane; j++) v[k][j] *= inv;
+            if (c < p.hidden) st<kLane>(out + c, pack<e4m3, kLane>(v[k]));
+        }
+    }
+}
+
+}  // namespace pb

@@ -1,0 +1,17 @@
+"""Reference of fused_add_rmsnorm_quant_per_token in float64: returns out, scale and what residual holds afterwards.
+
+The sum is an f32 sum, rounded once to the tensors' type for the residual; the norm takes the sum before that rounding.
+"""
+
+import torch
+
+
+@torch.no_grad()
+def run(residual, x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, out_dtype="e4m3"):
+    dtype, largest = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}[out_dtype]
+    s = x.float() + residual.float()
+    v = s.double()
+    y = v * torch.rsqrt(v.square().mean(dim=-1, keepdim=True) + eps) * (weight.double() + weight_bias)
+    scale = y.abs().amax(dim=-1).clamp(min=floor) / largest
+    out = (y / scale[..., None]).clamp(-largest, largest).to(dtype)
+    return out, scale.float(), s.to(residual.dtype)

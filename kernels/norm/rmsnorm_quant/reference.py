@@ -1,0 +1,12 @@
+"""Reference of rmsnorm_quant in float64: returns out."""
+
+import torch
+
+
+@torch.no_grad()
+def run(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value=1.0, out_dtype="e4m3"):
+    dtype, largest = {"e4m3": (torch.float8_e4m3fn, 448.0), "e5m2": (torch.float8_e5m2, 57344.0)}[out_dtype]
+    v = x.double()
+    y = v * torch.rsqrt(v.square().mean(dim=-1, keepdim=True) + eps) * (weight.double() + weight_bias)
+    out = (y / (scale_value if scale is None else scale.double())).clamp(-largest, largest).to(dtype)
+    return out

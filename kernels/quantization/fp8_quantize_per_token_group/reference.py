@@ -1,0 +1,39 @@
+"""Reference of fp8_quantize_per_token_group, in f32 as the contract says."""
+
+import torch
+
+_TYPES = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+
+
+def _round(v, dtype):
+    """To 8 bits, saturated; NaN stays."""
+    largest = torch.finfo(dtype).max
+    return v.clamp(-largest, largest).to(dtype)
+
+
+def _amax(x, dim):
+    """NaN does not count, an infinity counts as the largest finite number."""
+    return x.float().abs().nan_to_num(0.0, torch.finfo(torch.float32).max).amax(dim)
+
+
+def _exponent(amax, largest):
+    """The code of the smallest power of two, at least 2^-127, whose product with `largest` is not below amax."""
+    powers = 2.0 ** (torch.arange(255, dtype=torch.float64, device=amax.device) - 127)
+    return torch.searchsorted(powers * largest, amax.double().contiguous())
+
+
+def _power(code):
+    return 2.0 ** (code.double() - 127)
+
+
+@torch.no_grad()
+def run(x, eps=1e-10, power_of_two=False, out_dtype="e4m3", scale_dtype="f32"):
+    dtype = _TYPES[out_dtype]
+    rows, hidden = x.shape
+    groups = torch.nn.functional.pad(x.float(), (0, -hidden % 128)).reshape(rows, -1, 128)
+    amax = _amax(groups, -1).clamp(min=eps)
+    largest = torch.finfo(dtype).max
+    code = _exponent(amax, largest)
+    scale = _power(code).float() if power_of_two or scale_dtype == "u8" else amax / largest
+    out = _round(groups * (1.0 / scale)[..., None], dtype).reshape(rows, -1)[:, :hidden]
+    return out, code.to(torch.uint8) if scale_dtype == "u8" else scale
