@@ -37,7 +37,7 @@ template <int kBlocks, int kVec> PB_FN void chain_speculative_sampling(const pb_
     Target r(target + (i64)first * p.target_position, less, p.vocab, smem, tops);
     r.load();
     double total = r.sums(false).mass;
-    if (!(total > 0.) && less) {
+    if (total <= 0. && less) {
         r.sync();  // everybody has read the sums
         r.less = nullptr;
         r.load();

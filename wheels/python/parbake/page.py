@@ -442,8 +442,8 @@ def _copy_blocks(k_cache, v_cache, block_mapping, *, target=None):
             read and overwritten; blocks 0 to 2147483647, block 1 to 2147483647.
         v_cache: Blocks of values. f16 or bf16 or f32 or e4m3 or e5m2 or u8 [blocks, block], the last dimension dense,
             read and overwritten; blocks 0 to 2147483647, block 1 to 2147483647.
-        block_mapping: Source and destination of each copy; one that does not exist: nothing is copied. A destination
-            is in no other pair. i64 [pairs, 2], the last dimension dense, read; pairs 0 to 2147483647.
+        block_mapping: Source and destination of each copy; none if one does not exist. A destination is in no other
+            pair. i64 [pairs, 2], the last dimension dense, read; pairs 0 to 2147483647.
         target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
 
     Returns:

@@ -1416,12 +1416,12 @@ _ROW_ROPE_QUANTIZE_APPEND = _Function(
 def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-    Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one
+    product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -1435,7 +1435,7 @@ def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_inplace(
@@ -1452,12 +1452,12 @@ def apply_rope_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -1471,18 +1471,18 @@ def apply_rope_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -1495,7 +1495,7 @@ def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_pos_ids_inplace(
@@ -1511,12 +1511,12 @@ def apply_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -1529,7 +1529,7 @@ def apply_rope_pos_ids_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_llama31_rope(
@@ -1549,13 +1549,13 @@ def apply_llama31_rope(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -1571,9 +1571,9 @@ def apply_llama31_rope(
     Returns:
         Queries and keys, turned.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_inplace(
@@ -1593,13 +1593,13 @@ def apply_llama31_rope_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -1615,9 +1615,9 @@ def apply_llama31_rope_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_pos_ids(
@@ -1636,13 +1636,13 @@ def apply_llama31_rope_pos_ids(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -1657,9 +1657,9 @@ def apply_llama31_rope_pos_ids(
     Returns:
         Queries and keys, turned.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_pos_ids_inplace(
@@ -1678,13 +1678,13 @@ def apply_llama31_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is
+    position · frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are
+    divided by rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -1699,12 +1699,13 @@ def apply_llama31_rope_pos_ids_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
-def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target):
+def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target):
+    names = ("low_freq_factor", "high_freq_factor", "old_context_len")
     changing = in_place and changes(q)
     outputs = {"q_out": q, "k_out": k} if changing else {}
     turned = _apply_rope(
@@ -1715,7 +1716,7 @@ def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, 
         interleave=interleave,
         rope_scale=rope_scale,
         rope_theta=rope_theta,
-        **factors,
+        **dict(zip(names, llama or ())),
         **outputs,
         target=target,
     )
@@ -1752,8 +1753,8 @@ def apply_rope_with_cos_sin_cache_inplace(
 ):
     """Turns queries and keys by the cosines and sines of their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_with_cos_sin_cache_inplace`. The columns of a head from rotary_dim
-    on stay, and so does a token whose position has no row of the cache.
+    Takes the arguments of `flashinfer.rope.apply_rope_with_cos_sin_cache_inplace`. The columns of a head from
+    rotary_dim on stay, and so does a token whose position has no row of the cache.
 
     Args:
         positions: Position of each token, i32 or i64 [tokens].
@@ -1967,9 +1968,9 @@ def rope_quantize_fp8_append_paged_kv_cache(
     *,
     target=None,
 ):
-    """Turns the rotary part of queries and keys, converts them and values to FP8, and appends keys and values to a cache.
+    """Turns the rotary part of queries and keys, converts all to FP8, and appends keys and values to a cache.
 
-    Takes the arguments of `flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache`. Keys without heads are those of MLA.
+    Takes the arguments of `flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache`. Keys without heads are of MLA.
     A token whose batch index, position or page does not exist, negative ones among them, goes nowhere; its queries are
     written like any other's.
 
