@@ -77,7 +77,10 @@ impl<'a> Writer<'a> {
         let all = gradients.join(" or ");
         if all.len() > 88 {
             let lines = gradients.join("\n                or ");
-            let _ = writeln!(text, "        and not (\n            _grad()\n            and (\n                {lines}\n            )\n        )");
+            let _ = writeln!(
+                text,
+                "        and not (\n            _grad()\n            and (\n                {lines}\n            )\n        )"
+            );
         } else if !gradients.is_empty() {
             let _ = writeln!(text, "        and not (_grad() and ({all}))");
         }
