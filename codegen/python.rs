@@ -309,7 +309,8 @@ mod tests {
     fn long_lines_are_broken_at_commas() {
         assert_eq!(broken("    short(a, b)"), "    short(a, b)\n");
         let (a, b) = ("a".repeat(60), "b".repeat(60));
-        let expected = format!("    f(\n        {a},\n        g({b}, (1, 2)),\n        *,\n        t=None,\n    ): pass\n");
+        let expected =
+            format!("    f(\n        {a},\n        g({b}, (1, 2)),\n        *,\n        t=None,\n    ): pass\n");
         assert_eq!(broken(&format!("    f({a}, g({b}, (1, 2)), *, t=None): pass")), expected);
         let one = format!("    not ({a} or {b})");
         assert_eq!(broken(&one), format!("{one}\n"));

@@ -582,8 +582,16 @@ def rope_quantize(
         and (k_nope is None or type(k_nope) in _TENSORS)
         and (q_rope_out is None or type(q_rope_out) is _Tensor and quant is None)
         and (k_rope_out is None or type(k_rope_out) is _Tensor and quant is None)
-        and (q_nope_out is None or type(q_nope_out) is bool or type(q_nope_out) is _Tensor and q_nope_dim is None and quant is None)
-        and (k_nope_out is None or type(k_nope_out) is bool or type(k_nope_out) is _Tensor and k_nope_dim is None and quant is None)
+        and (
+            q_nope_out is None
+            or type(q_nope_out) is bool
+            or type(q_nope_out) is _Tensor and q_nope_dim is None and quant is None
+        )
+        and (
+            k_nope_out is None
+            or type(k_nope_out) is bool
+            or type(k_nope_out) is _Tensor and k_nope_dim is None and quant is None
+        )
         and _forward._current_level < 0
         and not (_modes() or _tracing())
         and not (
@@ -708,7 +716,12 @@ def _traced_rope_quantize(
         k_nope_dim,
         quant,
     )
-    if q_rope_out is None and k_rope_out is None and (q_nope_out is None or q_nope_out is False) and (k_nope_out is None or k_nope_out is False):
+    if (
+        q_rope_out is None
+        and k_rope_out is None
+        and (q_nope_out is None or q_nope_out is False)
+        and (k_nope_out is None or k_nope_out is False)
+    ):
         q_rope_out, k_rope_out = _operators.rope_quantize(
             q_rope,
             k_rope,
