@@ -64,7 +64,7 @@ fn definitions(tree: &KernelTree, entry: &Entry) -> Result<BTreeMap<String, Stri
     check_signature(op, source.text())?;
     let mut files = BTreeMap::new();
     for example in &op.trace.examples {
-        let definition = Definition::new(op, example)?;
+        let definition = Definition::new(op, example, source.text())?;
         let path = format!("{FOLDER}/{}/{}.json", op.trace.op_type, definition.name);
         let text = definition.json(source.text());
         // Examples that differ in nothing constant are workloads of one definition.
@@ -83,7 +83,7 @@ fn parameters(op: &Op) -> Vec<(&str, bool)> {
 
 /// What no input says of the outputs: extents by the symbol's name, element types by the axis' name.
 fn open(op: &Op) -> (BTreeSet<&str>, BTreeSet<&str>) {
-    let written: Vec<&Tensor> = op.tensors.iter().filter(|t| t.role == Role::Out).collect();
+    let written: Vec<&Tensor> = op.tensors.iter().filter(|t| t.role == Role::Out && has(op, t)).collect();
     let extents = op.open_extents(&written).into_iter().map(|d| d.name.as_str()).collect();
     (extents, op.open_elements(&written).into_iter().map(|a| a.name.as_str()).collect())
 }
@@ -104,11 +104,7 @@ fn check_signature(op: &Op, source: &str) -> Result<(), String> {
             list(expected.iter().map(|(name, _)| *name).collect())
         ));
     }
-    let optional = op.tensors.iter().filter(|t| t.optional && t.role != Role::Out);
-    match optional.map(|t| &t.name).find(|name| names.iter().any(|(n, default)| n == *name && !default)) {
-        Some(name) => Err(format!("reference.py: `{name}` is optional, and has no default in `run`")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The parameters of the function `run` of a Python source, and whether they have defaults.
@@ -145,7 +141,7 @@ struct Definition<'a> {
 }
 
 impl<'a> Definition<'a> {
-    fn new(op: &'a Op, example: &BTreeMap<String, i64>) -> Result<Self, String> {
+    fn new(op: &'a Op, example: &BTreeMap<String, i64>, source: &str) -> Result<Self, String> {
         let spec = spec(op, example).ok_or("no spec exists for an example")?;
         let constants = &op.trace.constants;
         let mut name = op.trace.name_prefix.clone();
@@ -192,12 +188,15 @@ impl<'a> Definition<'a> {
             let about = format!("{}{default}", scalar.summary);
             made.inputs.push((scalar.name.clone(), json!({ "shape": null, "dtype": dtype, "description": about })));
         }
-        // What a reference asks for beside them is an input too.
-        for name in open(op).0 {
-            let about = format!("the extent `{name}`, which no input has");
-            made.inputs.push((name.to_owned(), json!({ "shape": null, "dtype": "int64", "description": about })));
+        // What no input says of the outputs is an input too, if the reference asks for it.
+        let taken = signature(source).unwrap_or_default();
+        let takes = |name: &str| taken.iter().any(|(n, _)| n == name);
+        let (extents, elements) = open(op);
+        for dim in op.dims.iter().filter(|d| extents.contains(d.name.as_str()) && takes(&d.name)) {
+            let about = format!("{}; no input has it", dim.summary);
+            made.inputs.push((dim.name.clone(), json!({ "shape": null, "dtype": "int64", "description": about })));
         }
-        made.elements = open(op).1.into_iter().map(|axis| (axis.to_owned(), value(&spec, axis))).collect();
+        made.elements = elements.into_iter().map(|axis| (axis.to_owned(), value(&spec, axis))).collect();
         made.check()?;
         Ok(made)
     }
@@ -284,6 +283,8 @@ impl<'a> Definition<'a> {
             format!("{name}={name}{}", if bytes { ".view(torch.uint8)" } else { "" })
         });
         let given = given.chain(elements.map(|(axis, value)| format!("{axis}={value:?}")));
+        let absent = known.iter().filter(|(name, default)| !default && !names.contains(&name.as_str()));
+        let given = given.chain(absent.map(|(name, _)| format!("{name}=None")));
         let given = given.collect::<Vec<_>>().join(", ");
         let written: Vec<&Tensor> = self.op.tensors.iter().filter(|t| t.role != Role::In).collect();
         let result = |t: &Tensor| format!("{}_{}", t.name, if is_bytes(t) { ".view(torch.int8)" } else { "" });
@@ -406,7 +407,7 @@ mod tests {
         let op = parse("demo/scale/op.toml", toml).map_err(|e| e.to_string())?;
         check_signature(&op, source)?;
         let example = op.trace.examples[0].clone();
-        let definition = Definition::new(&op, &example)?;
+        let definition = Definition::new(&op, &example, source)?;
         Ok(BTreeMap::from([(definition.name.clone(), definition.json(source))]))
     }
 
@@ -490,8 +491,8 @@ mod tests {
     #[test]
     fn bytes_and_optional_tensors_are_seen_to_by_a_wrapper() {
         let toml = GOOD.replace("[[scalar]]", "[[tensor]]\nname = \"codes\"\nsummary = \"c\"\nrole = \"in\"\ndtype = \"u8\"\nshape = [\"n\"]\ndense = 1\n\n[[tensor]]\nname = \"more\"\nsummary = \"m\"\nrole = \"in\"\ndtype = \"f32\"\nshape = [\"n\"]\ndense = 1\noptional = true\n\n[[scalar]]");
-        let lacks = made(&toml, "def run(x, codes, more, factor):\n    pass\n").unwrap_err();
-        assert!(lacks.contains("`more` is optional, and has no default"), "{lacks}");
+        let files = made(&toml, "def run(x, codes, more, factor):\n    pass\n").unwrap();
+        assert!(files["scale_n16"].contains("factor=factor, more=None)"), "{}", files["scale_n16"]);
         let all = toml.replace("op_type = ", "given = [\"more\"]\nop_type = ");
         let files = made(&all, "def run(x, codes, more=None, factor=1.0):\n    return x\n").unwrap();
         assert!(files["scale_n16"].contains("def run(x, codes, more, factor):\\n"), "{}", files["scale_n16"]);

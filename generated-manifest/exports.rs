@@ -123,7 +123,7 @@ tvm_ffi! {
     17,
     __tvm_ffi_copy_blocks,
     __tvm_ffi__metadata_copy_blocks = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
-    __tvm_ffi__doc_copy_blocks = "Blocks of two caches copied within them, for each pair (source, destination)\n\nk_cache: dtype [blocks, block], in and out: blocks of keys\nv_cache: dtype [blocks, block], in and out: blocks of values\nblock_mapping: i64 [pairs, 2], in: source and destination of each copy; one that does not exist: nothing is copied. A destination is in no other pair\ntarget: None or auto: where the tensors are; host: on the CPU",
+    __tvm_ffi__doc_copy_blocks = "Blocks of two caches copied within them, for each pair (source, destination)\n\nk_cache: dtype [blocks, block], in and out: blocks of keys\nv_cache: dtype [blocks, block], in and out: blocks of values\nblock_mapping: i64 [pairs, 2], in: source and destination of each copy; none if one does not exist. A destination is in no other pair\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
 c_abi!(17, parbake_copy_blocks(k_cache, v_cache, block_mapping; ));
 tvm_ffi! {
@@ -165,7 +165,7 @@ tvm_ffi! {
     23,
     __tvm_ffi_fp4_quantize,
     __tvm_ffi__metadata_fp4_quantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
-    __tvm_ffi__doc_fp4_quantize = "4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4\n\nout: u8 [rows, hidden/2], out: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nglobal_scale: f32 [1], in, may be None: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on the device\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
+    __tvm_ffi__doc_fp4_quantize = "4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4\n\nout: u8 [rows, hidden/2], out: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nglobal_scale: f32 [1], in, may be None: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and finite, read on the device\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
 c_abi!(23, parbake_fp4_quantize(out, scale, x, global_scale; layout: i32, format: i32));
 tvm_ffi! {

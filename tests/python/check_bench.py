@@ -316,6 +316,85 @@ def a_ratio_stands_only_beside_checked_rows_of_one_run_and_timer():
     assert shares(timed | {"timer": "wall"}, {"timer": "wall", "median_us": 8.0})["share"] is None
 
 
+class PlayedGpu(Played):
+    """Tensors are the CPU's; each launch takes 5 µs, those of `slow` twice as long, and leaves one record."""
+
+    def __init__(self, **how):
+        super().__init__(**how)
+        import torch
+
+        self.torch, self.place, self.l2 = torch, torch.device("cpu"), 20_000
+        self.slow, self.bytes = (), 1 << 30
+
+    def free(self):
+        return self.bytes
+
+    def timed(self, launch):
+        def run():
+            cost = 10.0 if getattr(launch, "__name__", "") in self.slow else 5.0
+            self.now += self.gap
+            self.log.append((round(self.now * 1e3), round((self.now + cost) * 1e3), "kernel"))
+            self.now += cost
+            launch()
+
+        return run
+
+    def capture(self, launches):
+        return super().capture([self.timed(launch) for launch in launches])
+
+
+class PlayedMachine:
+    target = "sm_00"
+
+    def facts(self):
+        return {"gpu": "played", "cpu": "cpu", "driver": "0", "versions": {}, "settings": {}}
+
+    def state(self):
+        return {"clock_mhz": None, "power_w": None}
+
+
+def session(device):
+    from parbake.bench import harness, workload
+
+    frameworks = workload.Frameworks(device)
+    frameworks.target = {"target": "host"}
+    made = harness.Session(device, PlayedMachine(), frameworks, say=lambda text: None)
+    return made
+
+
+@check("torch", "tvm_ffi", "host")
+def a_session_checks_times_in_turns_and_compares_with_the_roof():
+    from parbake.bench.workloads.norm import Rmsnorm
+
+    device = PlayedGpu()
+    made = session(device)
+    rows = made.measure(Rmsnorm("X", rows=4, hidden=256), ["parbake", "torch", "triton", "flashinfer"])
+    assert [r["backend"] for r in rows] == ["parbake", "torch"]
+    assert {b for _, b, _ in made.skipped} == {"triton", "flashinfer"} and not made.failed
+    for row in rows:
+        assert (row["timer"], row["launch"], row["median_us"], row["roof_us"], row["share"]) == ("cupti", "graph", 5.0, 5.0, 1.0)
+        assert row["cold"] and row["sets"] * row["footprint"] > 0 and row["footprint"] >= 3 * device.l2
+        assert row["sets"] == -(-3 * device.l2 // (row["footprint"] // row["sets"])) and len(row["rounds_us"]) == 3
+        assert row["replay_us"] == 6.0 and "call" not in row
+        json.dumps(row, allow_nan=False)
+    # Too little memory is told before anything is made.
+    device.bytes = 1000
+    assert made.measure(Rmsnorm("Y", rows=4, hidden=256), ["parbake"]) == []
+    assert made.skipped[-1][:2] == ("Y", "all") and "GB of memory" in made.skipped[-1][2]
+
+
+@check("torch", "tvm_ffi", "host")
+def records_that_stop_fitting_are_given_up_for_the_next_mechanism():
+    from parbake.bench.workloads.norm import Rmsnorm
+
+    device = PlayedGpu()
+    made = session(device)
+    assert made.timer.way == "cupti"
+    device.how = "lost"
+    (row,) = made.measure(Rmsnorm("X", rows=4, hidden=256), ["parbake"])
+    assert (row["timer"], row["median_us"]) == ("graph", 6.0), row
+
+
 def bench(*words, **settings):
     import parbake
 

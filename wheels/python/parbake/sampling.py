@@ -3,6 +3,8 @@
 
 from parbake._arrays import (
     cast,
+    element,
+    full,
     is_tensor,
 )
 from parbake._call import Function as _Function, Unbound as _Unbound
@@ -27,7 +29,20 @@ _native_top_p_renorm_probs = None
 _choices_sample_0 = {None: 0, "probs": 0, 0: 0, "logits": 1, 1: 1}
 
 
-def chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds=None, offsets=None, seed=0, offset=0, tokens=None, *, target=None):
+def _chain_speculative_sampling(
+    accepted,
+    emitted,
+    draft_probs,
+    draft_token_ids,
+    target_probs,
+    seeds=None,
+    offsets=None,
+    seed=0,
+    offset=0,
+    tokens=None,
+    *,
+    target=None,
+):
     """Accepts draft tokens of speculative decoding up to the first that the target model refuses, and draws the next.
 
     Args:
@@ -60,15 +75,6 @@ def chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, 
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> accepted = torch.zeros(4, dtype=torch.int32, device="cuda")
-        >>> emitted = torch.zeros(4, dtype=torch.int32, device="cuda")
-        >>> draft_probs = torch.randn(4, 3, 1000, dtype=torch.float32, device="cuda")
-        >>> draft_token_ids = torch.zeros(4, 3, dtype=torch.int32, device="cuda")
-        >>> target_probs = torch.randn(4, 4, 1000, dtype=torch.float32, device="cuda")
-        >>> tokens = parbake.chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs)
     """
     if (
         target is None
@@ -82,34 +88,118 @@ def chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, 
         and (tokens is None or type(tokens) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (accepted.requires_grad or emitted.requires_grad or draft_probs.requires_grad or draft_token_ids.requires_grad or target_probs.requires_grad or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                accepted.requires_grad
+                or emitted.requires_grad
+                or draft_probs.requires_grad
+                or draft_token_ids.requires_grad
+                or target_probs.requires_grad
+                or getattr(seeds, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(tokens, "requires_grad", False)
+            )
+        )
     ):
         try:
             if tokens is None:
                 tokens = accepted.new_empty((accepted.shape[0], draft_probs.shape[1] + 1), dtype=_types["i32"])
-            _native_chain_speculative_sampling(tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset)
+            _native_chain_speculative_sampling(
+                tokens,
+                accepted,
+                emitted,
+                draft_probs,
+                draft_token_ids,
+                target_probs,
+                seeds,
+                offsets,
+                seed,
+                offset,
+            )
             return tokens
         except Exception as _error:
             if not _unclear(_error, seed, offset):
                 raise
-    return _call(_ROW_CHAIN_SPECULATIVE_SAMPLING, target, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
+    return _call(
+        _ROW__CHAIN_SPECULATIVE_SAMPLING,
+        target,
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+    )
 
 
-def _traced_chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds=None, offsets=None, seed=0, offset=0, tokens=None, *, target=None):
+def _traced__chain_speculative_sampling(
+    accepted,
+    emitted,
+    draft_probs,
+    draft_token_ids,
+    target_probs,
+    seeds=None,
+    offsets=None,
+    seed=0,
+    offset=0,
+    tokens=None,
+    *,
+    target=None,
+):
     if seed is None:
         seed = 0
     if offset is None:
         offset = 0
-    _operators = _traced(_ROW_CHAIN_SPECULATIVE_SAMPLING, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens)
+    _operators = _traced(
+        _ROW__CHAIN_SPECULATIVE_SAMPLING,
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+    )
     if tokens is None:
-        return _operators.chain_speculative_sampling(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, target)
-    _operators.chain_speculative_sampling_out(accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens, target)
+        return _operators.chain_speculative_sampling(
+            accepted,
+            emitted,
+            draft_probs,
+            draft_token_ids,
+            target_probs,
+            seeds,
+            offsets,
+            seed,
+            offset,
+            target,
+        )
+    _operators.chain_speculative_sampling_out(
+        accepted,
+        emitted,
+        draft_probs,
+        draft_token_ids,
+        target_probs,
+        seeds,
+        offsets,
+        seed,
+        offset,
+        tokens,
+        target,
+    )
     return tokens
 
 
-_ROW_CHAIN_SPECULATIVE_SAMPLING = _Function(
-    public=chain_speculative_sampling,
-    traced=_traced_chain_speculative_sampling,
+_ROW__CHAIN_SPECULATIVE_SAMPLING = _Function(
+    public=_chain_speculative_sampling,
+    traced=_traced__chain_speculative_sampling,
     op="chain_speculative_sampling",
     # Argument: role, and its shape, its default or its values.
     parameters=(
@@ -132,12 +222,46 @@ _ROW_CHAIN_SPECULATIVE_SAMPLING = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (9, lambda accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets, seed, offset, tokens, *_: ((accepted.shape[0], draft_probs.shape[1] + 1), "i32")),
+        (
+            9,
+            lambda accepted,
+            emitted,
+            draft_probs,
+            draft_token_ids,
+            target_probs,
+            seeds,
+            offsets,
+            seed,
+            offset,
+            tokens,
+            *_: ((accepted.shape[0], draft_probs.shape[1] + 1), "i32"),
+        ),
     ),
 )
 
 
-def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, offsets=None, logits="probs", top_k=2147483647, top_p=1.0, min_p=0.0, top_k_first=False, seed=0, offset=0, tokens=None, valid=None, rows=None, index=None, *, target=None):
+def sample(
+    x,
+    indices=None,
+    top_ks=None,
+    top_ps=None,
+    min_ps=None,
+    seeds=None,
+    offsets=None,
+    logits="probs",
+    top_k=2147483647,
+    top_p=1.0,
+    min_p=0.0,
+    top_k_first=False,
+    seed=0,
+    offset=0,
+    tokens=None,
+    valid=None,
+    rows=None,
+    index=None,
+    *,
+    target=None,
+):
     """A token from each row of probabilities or logits, of those that top-k, top-p and min-p keep.
 
     Args:
@@ -202,22 +326,104 @@ def sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, o
         and (valid is None or type(valid) is _Tensor and rows is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(indices, "requires_grad", False) or getattr(top_ks, "requires_grad", False) or getattr(top_ps, "requires_grad", False) or getattr(min_ps, "requires_grad", False) or getattr(seeds, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(tokens, "requires_grad", False) or getattr(valid, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(indices, "requires_grad", False)
+                or getattr(top_ks, "requires_grad", False)
+                or getattr(top_ps, "requires_grad", False)
+                or getattr(min_ps, "requires_grad", False)
+                or getattr(seeds, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(tokens, "requires_grad", False)
+                or getattr(valid, "requires_grad", False)
+            )
+        )
     ):
         try:
             if tokens is None:
-                tokens = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types[index if index is not None else indices.dtype if indices is not None else "i32"])
+                tokens = x.new_empty(
+                    (
+                        (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                    ),
+                    dtype=_types[index if index is not None else indices.dtype if indices is not None else "i32"],
+                )
             if valid is None:
-                valid = x.new_empty(((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), dtype=_types["bool"])
-            _native_sample(tokens, valid, x, indices, top_ks, top_ps, min_ps, seeds, offsets, _choices_sample_0[logits], top_k, top_p, min_p, top_k_first, seed, offset)
+                valid = x.new_empty(
+                    (
+                        (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                    ),
+                    dtype=_types["bool"],
+                )
+            _native_sample(
+                tokens,
+                valid,
+                x,
+                indices,
+                top_ks,
+                top_ps,
+                min_ps,
+                seeds,
+                offsets,
+                _choices_sample_0[logits],
+                top_k,
+                top_p,
+                min_p,
+                top_k_first,
+                seed,
+                offset,
+            )
             return tokens, valid
         except Exception as _error:
             if not _unclear(_error, top_k, top_p, min_p, top_k_first, seed, offset):
                 raise
-    return _call(_ROW_SAMPLE, target, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+    return _call(
+        _ROW_SAMPLE,
+        target,
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        rows,
+        index,
+    )
 
 
-def _traced_sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds=None, offsets=None, logits="probs", top_k=2147483647, top_p=1.0, min_p=0.0, top_k_first=False, seed=0, offset=0, tokens=None, valid=None, rows=None, index=None, *, target=None):
+def _traced_sample(
+    x,
+    indices=None,
+    top_ks=None,
+    top_ps=None,
+    min_ps=None,
+    seeds=None,
+    offsets=None,
+    logits="probs",
+    top_k=2147483647,
+    top_p=1.0,
+    min_p=0.0,
+    top_k_first=False,
+    seed=0,
+    offset=0,
+    tokens=None,
+    valid=None,
+    rows=None,
+    index=None,
+    *,
+    target=None,
+):
     logits = _chosen(_ROW_SAMPLE, 7, logits)
     if top_k is None:
         top_k = 2147483647
@@ -232,14 +438,112 @@ def _traced_sample(x, indices=None, top_ks=None, top_ps=None, min_ps=None, seeds
     if offset is None:
         offset = 0
     index = _chosen(_ROW_SAMPLE, 17, index)
-    _operators = _traced(_ROW_SAMPLE, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+    _operators = _traced(
+        _ROW_SAMPLE,
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        rows,
+        index,
+    )
     if tokens is None and valid is None:
-        return _operators.sample(x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, rows, index, target)
+        return _operators.sample(
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            rows,
+            index,
+            target,
+        )
     if tokens is None:
-        tokens = _filled(_ROW_SAMPLE, 0, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
+        tokens = _filled(
+            _ROW_SAMPLE,
+            0,
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+        )
     if valid is None:
-        valid = _filled(_ROW_SAMPLE, 1, x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index)
-    _operators.sample_out(x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, target)
+        valid = _filled(
+            _ROW_SAMPLE,
+            1,
+            x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+        )
+    _operators.sample_out(
+        x,
+        indices,
+        top_ks,
+        top_ps,
+        min_ps,
+        seeds,
+        offsets,
+        logits,
+        top_k,
+        top_p,
+        min_p,
+        top_k_first,
+        seed,
+        offset,
+        tokens,
+        valid,
+        target,
+    )
     return tokens, valid
 
 
@@ -281,13 +585,65 @@ _ROW_SAMPLE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (14, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), index if index is not None else indices.dtype if indices is not None else "i32")),
-        (15, lambda x, indices, top_ks, top_ps, min_ps, seeds, offsets, logits, top_k, top_p, min_p, top_k_first, seed, offset, tokens, valid, rows, index, *_: (((min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),), "bool")),
+        (
+            14,
+            lambda x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+            *_: (
+                (
+                    (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                ),
+                index if index is not None else indices.dtype if indices is not None else "i32",
+            ),
+        ),
+        (
+            15,
+            lambda x,
+            indices,
+            top_ks,
+            top_ps,
+            min_ps,
+            seeds,
+            offsets,
+            logits,
+            top_k,
+            top_p,
+            min_p,
+            top_k_first,
+            seed,
+            offset,
+            tokens,
+            valid,
+            rows,
+            index,
+            *_: (
+                (
+                    (min_ps.shape[0] if min_ps is not None else (top_ps.shape[0] if top_ps is not None else (top_ks.shape[0] if top_ks is not None else (indices.shape[0] if indices is not None else rows)))),
+                ),
+                "bool",
+            ),
+        ),
     ),
 )
 
 
-def softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=None):
+def _softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=None):
     """Probabilities of rows of logits: softmax(logits / temperature).
 
     Args:
@@ -310,11 +666,6 @@ def softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=No
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> logits = torch.randn(16, 32000, dtype=torch.float16, device="cuda")
-        >>> probs = parbake.softmax(logits)
     """
     if (
         target is None
@@ -323,7 +674,14 @@ def softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=No
         and (probs is None or type(probs) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (logits.requires_grad or getattr(temperatures, "requires_grad", False) or getattr(probs, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                logits.requires_grad
+                or getattr(temperatures, "requires_grad", False)
+                or getattr(probs, "requires_grad", False)
+            )
+        )
     ):
         try:
             if probs is None:
@@ -333,22 +691,22 @@ def softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=No
         except Exception as _error:
             if not _unclear(_error, temperature):
                 raise
-    return _call(_ROW_SOFTMAX, target, logits, temperatures, temperature, probs)
+    return _call(_ROW__SOFTMAX, target, logits, temperatures, temperature, probs)
 
 
-def _traced_softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=None):
+def _traced__softmax(logits, temperatures=None, temperature=1.0, probs=None, *, target=None):
     if temperature is None:
         temperature = 1.0
-    _operators = _traced(_ROW_SOFTMAX, logits, temperatures, temperature, probs)
+    _operators = _traced(_ROW__SOFTMAX, logits, temperatures, temperature, probs)
     if probs is None:
         return _operators.softmax(logits, temperatures, temperature, target)
     _operators.softmax_out(logits, temperatures, temperature, probs, target)
     return probs
 
 
-_ROW_SOFTMAX = _Function(
-    public=softmax,
-    traced=_traced_softmax,
+_ROW__SOFTMAX = _Function(
+    public=_softmax,
+    traced=_traced__softmax,
     op="softmax",
     # Argument: role, and its shape, its default or its values.
     parameters=(
@@ -481,11 +839,6 @@ def _top_k_mask_logits(logits, top_ks=None, top_k=2147483647, masked_logits=None
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> logits = torch.randn(16, 32000, dtype=torch.float16, device="cuda")
-        >>> masked_logits = parbake._top_k_mask_logits(logits)
     """
     if (
         target is None
@@ -494,7 +847,14 @@ def _top_k_mask_logits(logits, top_ks=None, top_k=2147483647, masked_logits=None
         and (masked_logits is None or type(masked_logits) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (logits.requires_grad or getattr(top_ks, "requires_grad", False) or getattr(masked_logits, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                logits.requires_grad
+                or getattr(top_ks, "requires_grad", False)
+                or getattr(masked_logits, "requires_grad", False)
+            )
+        )
     ):
         try:
             if masked_logits is None:
@@ -540,7 +900,18 @@ _ROW__TOP_K_MASK_LOGITS = _Function(
 )
 
 
-def top_k_page_table_transform(input, src_page_table, lengths, k, row_to_batch=None, deterministic=None, tie_break=0, dsa_graph_safe=None, *, target=None):
+def top_k_page_table_transform(
+    input,
+    src_page_table,
+    lengths,
+    k,
+    row_to_batch=None,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
     """Page-table entries of the k greatest scores of each row.
 
     Takes the arguments of `flashinfer.topk.top_k_page_table_transform`.
@@ -586,11 +957,26 @@ def top_k_page_table_transform(input, src_page_table, lengths, k, row_to_batch=N
         and (row_to_batch is None or type(row_to_batch) in _TENSORS)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (input.requires_grad or src_page_table.requires_grad or lengths.requires_grad or getattr(row_to_batch, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                input.requires_grad
+                or src_page_table.requires_grad
+                or lengths.requires_grad
+                or getattr(row_to_batch, "requires_grad", False)
+            )
+        )
     ):
         try:
             _made_output_page_table = input.new_empty((input.shape[0], k), dtype=_types["i32"])
-            _native_top_k_page_table_transform(_made_output_page_table, input, src_page_table, lengths, row_to_batch, tie_break)
+            _native_top_k_page_table_transform(
+                _made_output_page_table,
+                input,
+                src_page_table,
+                lengths,
+                row_to_batch,
+                tie_break,
+            )
             return _made_output_page_table
         except Exception as _error:
             if not _unclear(_error, tie_break):
@@ -598,7 +984,18 @@ def top_k_page_table_transform(input, src_page_table, lengths, k, row_to_batch=N
     return _call(_ROW_TOP_K_PAGE_TABLE_TRANSFORM, target, input, src_page_table, lengths, k, row_to_batch, tie_break)
 
 
-def _traced_top_k_page_table_transform(input, src_page_table, lengths, k, row_to_batch=None, deterministic=None, tie_break=0, dsa_graph_safe=None, *, target=None):
+def _traced_top_k_page_table_transform(
+    input,
+    src_page_table,
+    lengths,
+    k,
+    row_to_batch=None,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
     if tie_break is None:
         tie_break = 0
     _operators = _traced(_ROW_TOP_K_PAGE_TABLE_TRANSFORM, input, src_page_table, lengths, k, row_to_batch, tie_break)
@@ -632,7 +1029,17 @@ _ROW_TOP_K_PAGE_TABLE_TRANSFORM = _Function(
 )
 
 
-def top_k_ragged_transform(input, offsets, lengths, k, deterministic=None, tie_break=0, dsa_graph_safe=None, *, target=None):
+def top_k_ragged_transform(
+    input,
+    offsets,
+    lengths,
+    k,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
     """Where the k greatest scores of each row lie in a ragged array.
 
     Takes the arguments of `flashinfer.topk.top_k_ragged_transform`.
@@ -686,7 +1093,17 @@ def top_k_ragged_transform(input, offsets, lengths, k, deterministic=None, tie_b
     return _call(_ROW_TOP_K_RAGGED_TRANSFORM, target, input, offsets, lengths, k, tie_break)
 
 
-def _traced_top_k_ragged_transform(input, offsets, lengths, k, deterministic=None, tie_break=0, dsa_graph_safe=None, *, target=None):
+def _traced_top_k_ragged_transform(
+    input,
+    offsets,
+    lengths,
+    k,
+    deterministic=None,
+    tie_break=0,
+    dsa_graph_safe=None,
+    *,
+    target=None,
+):
     if tie_break is None:
         tie_break = 0
     _operators = _traced(_ROW_TOP_K_RAGGED_TRANSFORM, input, offsets, lengths, k, tie_break)
@@ -744,11 +1161,6 @@ def _top_k_renorm_probs(probs, top_ks=None, top_k=2147483647, renorm_probs=None,
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> probs = torch.randn(16, 32000, dtype=torch.float16, device="cuda")
-        >>> renorm_probs = parbake._top_k_renorm_probs(probs)
     """
     if (
         target is None
@@ -757,7 +1169,14 @@ def _top_k_renorm_probs(probs, top_ks=None, top_k=2147483647, renorm_probs=None,
         and (renorm_probs is None or type(renorm_probs) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (probs.requires_grad or getattr(top_ks, "requires_grad", False) or getattr(renorm_probs, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                probs.requires_grad
+                or getattr(top_ks, "requires_grad", False)
+                or getattr(renorm_probs, "requires_grad", False)
+            )
+        )
     ):
         try:
             if renorm_probs is None:
@@ -828,11 +1247,6 @@ def _top_p_renorm_probs(probs, top_ps=None, top_p=1.0, renorm_probs=None, *, tar
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> probs = torch.randn(16, 32000, dtype=torch.float16, device="cuda")
-        >>> renorm_probs = parbake._top_p_renorm_probs(probs)
     """
     if (
         target is None
@@ -841,7 +1255,14 @@ def _top_p_renorm_probs(probs, top_ps=None, top_p=1.0, renorm_probs=None, *, tar
         and (renorm_probs is None or type(renorm_probs) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (probs.requires_grad or getattr(top_ps, "requires_grad", False) or getattr(renorm_probs, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                probs.requires_grad
+                or getattr(top_ps, "requires_grad", False)
+                or getattr(renorm_probs, "requires_grad", False)
+            )
+        )
     ):
         try:
             if renorm_probs is None:
@@ -885,6 +1306,422 @@ _ROW__TOP_P_RENORM_PROBS = _Function(
         (3, lambda probs, top_ps, top_p, renorm_probs, *_: (probs.shape, probs.dtype)),
     ),
 )
+
+
+# Copied from kernels/sampling/chain_speculative_sampling/api.py; change it there.
+
+def chain_speculative_sampling(
+    draft_probs, draft_token_ids, target_probs, maybe_output_accepted_token_num=None,
+    maybe_output_emitted_draft_token_num=None, deterministic=True, generator=None, seed=None, offset=None,
+    *, target=None,
+):
+    """Accepts draft tokens up to the first that the target model refuses, and draws the next.
+
+    Takes the arguments of `flashinfer.sampling.chain_speculative_sampling`.
+
+    Args:
+        draft_probs: Probabilities of the draft model, f32 [rows, drafts, vocab], the last dimension dense.
+        draft_token_ids: The draft tokens, integers [rows, drafts].
+        target_probs: Probabilities of the target model, f32 [rows, drafts + 1, vocab], the last dimension dense.
+        maybe_output_accepted_token_num: int32 [rows], increased by the number of tokens that are acceptable each for
+            itself. Made, and 0, if it is not given.
+        maybe_output_emitted_draft_token_num: int32 [rows], increased by the number of draft tokens before the drawn one.
+            Made, and 0, if it is not given.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of
+            the device. Its offset is advanced.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number
+            above 2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens, int32 [rows, drafts + 1]: accepted ones, the drawn one, then -1; and the two counters.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    rows, drafts = draft_token_ids.shape
+    accepted, emitted = maybe_output_accepted_token_num, maybe_output_emitted_draft_token_num
+    accepted = full(draft_probs, (rows,), 0, "i32") if accepted is None else accepted
+    emitted = full(draft_probs, (rows,), 0, "i32") if emitted is None else emitted
+    # As for the other samplers: kernels/sampling/sample/api.py.
+    seeds, offsets, seed, offset = _random(draft_probs, rows * (drafts + 1), generator, seed, offset)
+    result = _chain_speculative_sampling(
+        accepted, emitted, cast(draft_probs, "f32"), cast(draft_token_ids, "i32"), cast(target_probs, "f32"), seeds,
+        offsets, seed, offset, target=target,
+    )
+    # Arrays of JAX do not change: the counters come back with the tokens.
+    return result if isinstance(result, tuple) else (result, accepted, emitted)
+
+
+# Copied from kernels/sampling/sample/api.py; change it there.
+
+# A number above this may not reach the library whole.
+_EXACT = 2**53 - 1
+
+
+def sampling_from_probs(
+    probs, indices=None, deterministic=True, generator=None, check_nan=False, seed=None, offset=None, return_valid=False,
+    *, target=None,
+):
+    """A token from each row of probabilities.
+
+    Takes the arguments of `flashinfer.sampling.sampling_from_probs`.
+
+    Args:
+        probs: Probabilities, f32 [sources, vocab], the last dimension dense; they need not add up to 1.
+        indices: int32 or int64 [rows]: the row of `probs` for each token. Without it each row gives one token.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of the
+            device. Its offset is advanced.
+        check_nan: Whether to look for NaN first, which waits for the device.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number above
+            2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        return_valid: Whether to return also which rows had something to draw from.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens [rows], of the type of `indices`, or int32; with `return_valid` a tuple with a bool tensor
+        [rows]. A row with nothing to draw from, or with NaN, gives 0.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    return _sampled(probs, indices, generator, check_nan, seed, offset, return_valid, 1, target)
+
+
+def sampling_from_logits(
+    logits, indices=None, deterministic=True, generator=None, check_nan=False, seed=None, offset=None,
+    *, target=None,
+):
+    """A token from each row of logits, as if from their softmax.
+
+    Takes the arguments of `flashinfer.sampling.sampling_from_logits`.
+
+    Args:
+        logits: Logits, f32 [sources, vocab], the last dimension dense.
+        indices: int32 or int64 [rows]: the row of `logits` for each token. Without it each row gives one token.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of the
+            device. Its offset is advanced.
+        check_nan: Whether to look for NaN first, which waits for the device.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number above
+            2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens [rows], of the type of `indices`, or int32. A row with nothing to draw from, or with NaN, gives 0.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    return _sampled(logits, indices, generator, check_nan, seed, offset, False, logits.shape[1], target, logits=1)
+
+
+def top_p_sampling_from_probs(
+    probs, top_p, indices=None, deterministic=True, generator=None, check_nan=False, seed=None, offset=None, return_valid=False,
+    *, target=None,
+):
+    """A token from each row of probabilities, of the most probable ones that make up `top_p`.
+
+    Takes the arguments of `flashinfer.sampling.top_p_sampling_from_probs`.
+
+    Args:
+        probs: Probabilities, f32 [sources, vocab], the last dimension dense; they need not add up to 1.
+        top_p: A number, or a float tensor [rows]: the fewest tokens, by probability, are kept whose share of the row's mass
+            is at least this. 1 keeps all.
+        indices: int32 or int64 [rows]: the row of `probs` for each token. Without it each row gives one token.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of the
+            device. Its offset is advanced.
+        check_nan: Whether to look for NaN first, which waits for the device.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number above
+            2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        return_valid: Whether to return also which rows had something to draw from.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens [rows], of the type of `indices`, or int32; with `return_valid` a tuple with a bool tensor
+        [rows]. A row with nothing to draw from, or with NaN, gives 0.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    return _sampled(probs, indices, generator, check_nan, seed, offset, return_valid, 32, target, top_p=top_p)
+
+
+def top_k_sampling_from_probs(
+    probs, top_k, indices=None, deterministic=True, generator=None, check_nan=False, seed=None, offset=None, return_valid=False,
+    *, target=None,
+):
+    """A token from each row of probabilities, of the `top_k` most probable ones.
+
+    Takes the arguments of `flashinfer.sampling.top_k_sampling_from_probs`.
+
+    Args:
+        probs: Probabilities, f32 [sources, vocab], the last dimension dense; they need not add up to 1.
+        top_k: A number, or an integer tensor [rows]: how many tokens, by probability, are kept. Equal ones are kept by index.
+        indices: int32 or int64 [rows]: the row of `probs` for each token. Without it each row gives one token.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of the
+            device. Its offset is advanced.
+        check_nan: Whether to look for NaN first, which waits for the device.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number above
+            2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        return_valid: Whether to return also which rows had something to draw from.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens [rows], of the type of `indices`, or int32; with `return_valid` a tuple with a bool tensor
+        [rows]. A row with nothing to draw from, or with NaN, gives 0.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    return _sampled(probs, indices, generator, check_nan, seed, offset, return_valid, 32, target, top_k=top_k)
+
+
+def min_p_sampling_from_probs(
+    probs, min_p, indices=None, deterministic=True, generator=None, check_nan=False, seed=None, offset=None, return_valid=False,
+    *, target=None,
+):
+    """A token from each row of probabilities, of those with at least `min_p` of the greatest.
+
+    Takes the arguments of `flashinfer.sampling.min_p_sampling_from_probs`.
+
+    Args:
+        probs: Probabilities, f32 [sources, vocab], the last dimension dense; they need not add up to 1.
+        min_p: A number, or a float tensor [rows]: tokens are kept whose probability is at least this share of the greatest.
+        indices: int32 or int64 [rows]: the row of `probs` for each token. Without it each row gives one token.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of the
+            device. Its offset is advanced.
+        check_nan: Whether to look for NaN first, which waits for the device.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number above
+            2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        return_valid: Whether to return also which rows had something to draw from.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens [rows], of the type of `indices`, or int32; with `return_valid` a tuple with a bool tensor
+        [rows]. A row with nothing to draw from, or with NaN, gives 0.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    return _sampled(probs, indices, generator, check_nan, seed, offset, return_valid, 32, target, min_p=min_p)
+
+
+def top_k_top_p_sampling_from_probs(
+    probs, top_k, top_p, indices=None, filter_apply_order="top_k_first", deterministic=True, generator=None, check_nan=False, seed=None, offset=None, return_valid=False,
+    *, target=None,
+):
+    """A token from each row of probabilities, of those that `top_k` and `top_p` both keep.
+
+    Takes the arguments of `flashinfer.sampling.top_k_top_p_sampling_from_probs`.
+
+    Args:
+        probs: Probabilities, f32 [sources, vocab], the last dimension dense; they need not add up to 1.
+        top_k: A number, or an integer tensor [rows]: how many tokens, by probability, are kept. Equal ones are kept by index.
+        top_p: A number, or a float tensor [rows]: the fewest tokens, by probability, are kept whose share of the row's mass
+            is at least this. 1 keeps all.
+        indices: int32 or int64 [rows]: the row of `probs` for each token. Without it each row gives one token.
+        filter_apply_order: "top_k_first": top_p is a share of the mass of the first top_k tokens. "joint": of the whole row.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of the
+            device. Its offset is advanced.
+        check_nan: Whether to look for NaN first, which waits for the device.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number above
+            2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        return_valid: Whether to return also which rows had something to draw from.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens [rows], of the type of `indices`, or int32; with `return_valid` a tuple with a bool tensor
+        [rows]. A row with nothing to draw from, or with NaN, gives 0.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    first = _is_top_k_first(filter_apply_order)
+    return _sampled(
+        probs, indices, generator, check_nan, seed, offset, return_valid, 32, target,
+        top_k=top_k, top_p=top_p, top_k_first=first,
+    )
+
+
+def top_k_top_p_sampling_from_logits(
+    logits, top_k, top_p, indices=None, filter_apply_order="top_k_first", deterministic=True, generator=None, check_nan=False, seed=None, offset=None,
+    *, target=None,
+):
+    """A token from each row of logits, of those that `top_k` and `top_p` both keep.
+
+    Takes the arguments of `flashinfer.sampling.top_k_top_p_sampling_from_logits`.
+
+    Args:
+        logits: Logits, f32 [sources, vocab], the last dimension dense.
+        top_k: A number, or an integer tensor [rows]: how many tokens, by probability, are kept. Equal ones are kept by index.
+        top_p: A number, or a float tensor [rows]: the fewest tokens, by probability, are kept whose share of the row's mass
+            is at least this. 1 keeps all.
+        indices: int32 or int64 [rows]: the row of `logits` for each token. Without it each row gives one token.
+        filter_apply_order: "top_k_first": top_p is a share of the mass of the first top_k tokens. "joint": of the whole row.
+        deterministic: Accepted and ignored: results are always deterministic.
+        generator: The PyTorch generator that seed and offset are taken from, if they are not given; without it that of the
+            device. Its offset is advanced.
+        check_nan: Whether to look for NaN first, which waits for the device.
+        seed: A number, or an int64 or uint64 tensor [1] or [rows]. A graph that is replayed needs a tensor. A number above
+            2^53 is folded below it.
+        offset: Like `seed`. Calls with the same seed and offset draw the same numbers: give each its own.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        The tokens [rows], of the type of `indices`, or int32. A row with nothing to draw from, or with NaN, gives 0.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    first = _is_top_k_first(filter_apply_order)
+    return _sampled(
+        logits, indices, generator, check_nan, seed, offset, False, 32, target,
+        top_k=top_k, top_p=top_p, top_k_first=first, logits=1,
+    )
+
+
+def _sampled(
+    x, indices, generator, check_nan, seed, offset, return_valid, increment, target,
+    *, top_k=2**31 - 1, top_p=1.0, min_p=0.0, top_k_first=False, logits=0,
+):
+    if check_nan and bool((x != x).any()):
+        raise ValueError("parbake: expected no NaN in the rows (check_nan); nothing was launched")
+    rows = (x if indices is None else indices).shape[0]
+    seeds, offsets, seed, offset = _random(x, rows * increment, generator, seed, offset)
+    top_ks, top_k = _many_or_one(top_k, "i32", 2**31 - 1)
+    top_ps, top_p = _many_or_one(top_p, "f32", 1.0)
+    min_ps, min_p = _many_or_one(min_p, "f32", 0.0)
+    tokens, valid = sample(
+        cast(x, "f32"), indices, top_ks, top_ps, min_ps, seeds, offsets, logits, min(top_k, 2**31 - 1), top_p, min_p,
+        top_k_first, seed, offset, rows=rows, index="i32" if indices is None else None, target=target,
+    )
+    return (tokens, valid) if return_valid else tokens
+
+
+def _many_or_one(value, dtype, default):
+    return (cast(value, dtype), default) if is_tensor(value) else (None, value)
+
+
+def _is_top_k_first(order):
+    if order not in ("top_k_first", "joint"):
+        raise ValueError(f'parbake: filter_apply_order: expected "top_k_first" or "joint", got {order!r}')
+    return order == "top_k_first"
+
+
+def _random(x, increment, generator, seed, offset):
+    """Seeds, offsets, seed and offset as the op takes them."""
+    if seed is None or offset is None:
+        seed, offset = _from_generator(x, increment, generator)
+    if is_tensor(seed) != is_tensor(offset):
+        raise ValueError("parbake: expected seed and offset to be both tensors or both numbers")
+    if is_tensor(seed):
+        return _signed(seed), _signed(offset), 0, 0
+    return None, None, _folded(seed), _folded(offset)
+
+
+def _signed(x):
+    """An int64 view of uint64."""
+    return x.view(element(x, "i64")) if str(x.dtype).endswith("uint64") else x
+
+
+def _folded(value):
+    value = int(value) & (2**64 - 1)
+    return value if value <= _EXACT else (value ^ value >> 53) & _EXACT
+
+
+def _from_generator(x, increment, generator):
+    """Seed and offset of a PyTorch generator, which is advanced."""
+    if not hasattr(x, "new_empty"):
+        raise ValueError("parbake: expected seed and offset: only PyTorch has a generator to take them from")
+    import torch
+
+    if generator is None:
+        cuda = x.device.type == "cuda"
+        generator = torch.cuda.default_generators[x.device.index] if cuda else torch.default_generator
+    if generator.device.type != "cuda":
+        return torch.randint(_EXACT, (2,), dtype=torch.int64, generator=generator).tolist()
+    state = generator.get_state()
+    words = state.view(torch.int64)
+    words[1] += (increment + 3) // 4 * 4
+    generator.set_state(state)
+    return words.tolist()
+
+
+# Copied from kernels/sampling/softmax/api.py; change it there.
+
+def softmax(logits, temperature=None, enable_pdl=None, *, target=None):
+    """Probabilities of rows of logits: softmax(logits / temperature).
+
+    Takes the arguments of `flashinfer.sampling.softmax`.
+
+    Args:
+        logits: f32, f16 or bf16 [rows, vocab], the last dimension dense, read.
+        temperature: A number, or a tensor of floats [rows]: one for each row. 0 or below puts 1 on the first greatest
+            entry. None is 1.
+        enable_pdl: Accepted and ignored: launches are not chained to the kernel before.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        f32 [rows, vocab]. A row of nothing but -inf is all 0; one with NaN is all NaN.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if temperature is None:
+        return _softmax(logits, target=target)
+    if is_tensor(temperature):
+        return _softmax(logits, cast(temperature, "f32"), target=target)
+    return _softmax(logits, temperature=temperature, target=target)
 
 
 # Copied from kernels/sampling/top_k_mask_logits/api.py; change it there.
