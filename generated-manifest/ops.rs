@@ -944,7 +944,7 @@ pub const FP4_QUANTIZE_FORMAT_DEFAULT: i32 = 0;
 /// - `out`: \[rows, hidden/2\], written: the quantised elements, two to a byte, the first one in the low half. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
 /// - `scale`: \[scale_rows, scale_columns\], written: codes of the scales. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
 /// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
-/// - `global_scale`: \[1\], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on the device. Element type f32; dense.
+/// - `global_scale`: \[1\], read; may be absent: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and finite, read on the device. Element type f32; dense.
 /// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; FP4_QUANTIZE_LAYOUT_DEFAULT.
 /// - `format`: 0 NVFP4, 1 MXFP4; from 0 to 1; FP4_QUANTIZE_FORMAT_DEFAULT.
 ///

@@ -921,8 +921,8 @@ PARBAKE_API int parbake_fp4_dequantize(
  *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
  * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
  *   other strides are free, 0 or more.
- * @param global_scale [1], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 /
- *   max(|x|); positive and finite, read on the device. Element type f32; dense.
+ * @param global_scale [1], read; may be absent: NVFP4 only: what the scales are multiplied by, as 448 · 6 /
+ *   max(|x|), 1 if absent; positive and finite, read on the device. Element type f32; dense.
  * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
  *   PARBAKE_FP4_QUANTIZE_LAYOUT_DEFAULT.
  * @param format 0 NVFP4, 1 MXFP4; from 0 to 1; PARBAKE_FP4_QUANTIZE_FORMAT_DEFAULT.

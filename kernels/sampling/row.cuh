@@ -262,7 +262,7 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
         return r;
     }
     // The segment in which the share u of the mass lies, and how far into it. The sum of all masses is positive.
-    PB_FN int segment_at(double u, float& rest) const {
+    PB_FN int segment_at(double u, double& rest) const {
         const int per = (segments + 31) / 32, begin = (int)lane_id() * per, end = min_i(begin + per, segments);
         double own = 0.;
 #pragma unroll 1
@@ -273,26 +273,27 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
         const u32 some = warp_ballot(own > 0.), beyond = some & warp_ballot(upto > target);
         const int lane = beyond ? lowest_bit(beyond) : highest_bit(some);
         int found = 0;
-        float part = 0.f;
+        double part = 0.;
         if ((int)lane_id() == lane) {
             double at = lane ? before : 0.;
 #pragma unroll 1
             for (int s = begin; s < end; s++) {
                 if (!(mass[s] > 0.f)) continue;
                 found = s;
-                part = (float)(target - at);
+                part = target - at;
                 at += (double)mass[s];
                 if (at > target) break;
             }
         }
-        rest = shfl(part, lane);
+        rest = shfl_wide(part, lane);
         return shfl(found, lane);
     }
     // The key of the token of segment s before which there is at most `rest` mass, among those that come before `limit`.
-    PB_FN u64 token_at(int s, float rest, u64 limit) const {
+    PB_FN u64 token_at(int s, double rest, u64 limit) const {
         // As in segment_at(): the last part, lane and token of any weight if rounding leaves nothing beyond.
         int at = 0;
-        float own = 0.f, to = rest, w[4] = {0.f, 0.f, 0.f, 0.f};
+        float own = 0.f, w[4] = {0.f, 0.f, 0.f, 0.f};
+        double to = rest;
 #pragma unroll 1
         for (int i = 0; i < kParts; i++) {
             const words<16> read = stored(s, i);
@@ -310,11 +311,11 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
             to = rest;
 #pragma unroll
             for (int j = 0; j < 4; j++) w[j] = v[j];
-            if (all > rest) break;
-            rest -= all;
+            if ((double)all > rest) break;
+            rest -= (double)all;
         }
         const float upto = warp_scan(own, add_op{}), before = shfl_up(upto, 1);
-        const u32 some = warp_ballot(own > 0.f), beyond = some & warp_ballot(upto > to);
+        const u32 some = warp_ballot(own > 0.f), beyond = some & warp_ballot((double)upto > to);
         const int lane = beyond ? lowest_bit(beyond) : highest_bit(some);
         u64 key = 0;
         float sum = lane_id() ? before : 0.f;
@@ -324,7 +325,7 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
             if (!open || !(w[j] > 0.f)) continue;
             key = order_key(bits_of<u32>(w[j]), (u32)(element(s, at) + j));
             sum += w[j];
-            open = !(sum > to);
+            open = !((double)sum > to);
         }
         return shfl_wide(key, lane);
     }

@@ -71,7 +71,8 @@ def bits(x):
 
 def same(got, want):
     got, want = (t if isinstance(t, tuple) else (t,) for t in (got, want))
-    return len(got) == len(want) and all(torch.equal(bits(a.contiguous()), bits(b.contiguous())) for a, b in zip(got, want))
+    alike = (torch.equal(bits(a.contiguous()), bits(b.contiguous())) for a, b in zip(got, want))
+    return len(got) == len(want) and all(alike)
 
 
 class Checks:
@@ -95,13 +96,18 @@ def every(check, name, cases):
 
 def fp8(shapes):
     token, tensor, dynamic = (reference(f"fp8_quantize_per_{n}") for n in ("token", "tensor", "tensor_dynamic"))
-    group, block, amax = reference("fp8_quantize_per_token_group"), reference("fp8_quantize_per_block"), reference("amax")
+    group, block = reference("fp8_quantize_per_token_group"), reference("fp8_quantize_per_block")
+    amax = reference("amax")
     scale = torch.tensor([0.037], device="cuda")
     for (rows, hidden), kind in ((s, k) for s in shapes for k in KINDS):
         for dtype, (name, out) in ((d, o) for d in INPUTS.values() for o in OUTPUTS.items()):
             for x in (lambda x: (x, view(x)))(data(rows, hidden, dtype, kind)):
                 what = f"{rows}x{hidden} {kind} {dtype} {name} {'view' if not x.is_contiguous() else 'dense'}"
-                yield what, lambda: parbake.fp8_quantize_per_tensor(x, scale, out_dtype=out), lambda: tensor(x, scale, name)
+                yield (
+                    what,
+                    lambda: parbake.fp8_quantize_per_tensor(x, scale, out_dtype=out),
+                    lambda: tensor(x, scale, name),
+                )
                 yield what, lambda: parbake.amax(x), lambda: amax(x)
                 parts = amax(x)
                 yield (
@@ -208,10 +214,12 @@ def large(check):
     need = rows * hidden * 4
     free = torch.cuda.mem_get_info()[0]
     if free < need:
-        return check("more than 2^31 elements", False, f"needs {need / 1e9:.0f} GB of memory, {free / 1e9:.0f} are free")
+        note = f"needs {need / 1e9:.0f} GB of memory, {free / 1e9:.0f} are free"
+        return check("more than 2^31 elements", False, note)
     x = torch.empty(rows, hidden, dtype=torch.bfloat16, device="cuda")
     x.random_(-100, 100)
-    group, mx, token = (reference(n) for n in ("fp8_quantize_per_token_group", "mxfp8_quantize", "fp8_quantize_per_token"))
+    group, token = reference("fp8_quantize_per_token_group"), reference("fp8_quantize_per_token")
+    mx = reference("mxfp8_quantize")
     some = torch.tensor([0, 1, rows // 2, 2**31 // hidden, 2**31 // hidden + 1, rows - 2, rows - 1], device="cuda")
     q, s = parbake.fp8_quantize_per_token_group(x)
     good = same((q[some], s[some]), group(x[some]))
@@ -274,7 +282,8 @@ def peers(check):
         different = max((g != w).float().mean().item() for g, w in pairs)
         # Their reciprocals are approximate: where a product lies next to a tie, FP4 may differ by one code.
         limit = 1e-3 if "fp4" in name else 0.0
-        check(f"flashinfer {name}", all(g.shape == w.shape for g, w in pairs) and different <= limit, f"{different:.1e}")
+        shaped = all(g.shape == w.shape for g, w in pairs)
+        check(f"flashinfer {name}", shaped and different <= limit, f"{different:.1e}")
 
 
 def main():

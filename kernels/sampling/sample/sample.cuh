@@ -143,7 +143,7 @@ template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN voi
             }
             __syncwarp();
             if (shared_step[0] == kDraw) {
-                float rest;
+                double rest;
                 const int s = r.segment_at(uniform_f64(philox(d.seed, d.offset, (u32)row, draws).w[0]), rest);
                 if (r.owns(s)) {
                     const u64 found = r.token_at(s, rest, key);

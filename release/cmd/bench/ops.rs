@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is handed over.
+// The command has a group of the name that clap would give to this one.
 #[derive(clap::Args)]
+#[group(id = "ops")]
 pub(super) struct Args {
     /// Ops by `family/op`, `op` or function; patterns, several with commas
     #[arg(long)]

@@ -305,8 +305,8 @@ def _fp4_quantize(
     Args:
         x: The elements. f16 or bf16 or f32 [rows, hidden], the last dimension dense, read; rows 0 to 2147483647,
             hidden 16 to 16777216.
-        global_scale: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on
-            the device. f32 [1], dense, read. It may be absent.
+        global_scale: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and
+            finite, read on the device. f32 [1], dense, read. It may be absent.
         layout: Of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4 (a whole number, 0 to 2).
         format: 0 NVFP4, 1 MXFP4: "nvfp4" (0), "mxfp4" (1); the name or the number.
         out: The quantised elements, two to a byte, the first one in the low half. u8 [rows, hidden/2], the last
@@ -1482,7 +1482,8 @@ def e2m1_and_ufp8sf_scale_to_float(
     """
     if (sf_vec_size, ufp8_type) not in ((16, 1), (32, 0)):
         got = f"blocks of {sf_vec_size} with type {ufp8_type}"
-        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected blocks of 16 with type 1 or of 32 with 0, got {got}")
+        expected = "blocks of 16 with type 1 or of 32 with type 0"
+        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected {expected}, got {got}")
     layout = 0 if is_sf_swizzled_layout else 2
     rows, pairs = e2m1_tensor.shape
     scale = reshape(ufp8_scale_tensor, _sf_shape(rows, 2 * pairs // sf_vec_size, layout))
@@ -1565,8 +1566,8 @@ def fp4_quantize(
     """Quantises blocks of a row to 4 bits (e2m1) with a scale each: NVFP4 or MXFP4.
 
     NVFP4: the scale is (amax · (1/6)) · global_scale as e4m3, an element is multiplied by
-    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements are
-    rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
+    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements
+    are rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
 
     Args:
         input: [.., hidden], of f16, bf16 or f32; hidden is a multiple of the block.
@@ -1850,8 +1851,7 @@ def packbits(x, bitorder="big", *, target=None):
 def segment_packbits(x, indptr, bitorder="big", *, target=None):
     """Packs segments of x, each by itself, as `packbits` does.
 
-    How many bytes there are is read from the device: this waits for it, and no graph can hold it. `packed_indptr` and the
-    op itself, with an output that is large enough, do not wait.
+    How many bytes there are is read from the device: this waits for it, and no graph can hold it.
 
     Args:
         x: the elements of all segments, in one dimension.

@@ -23,25 +23,34 @@ def same(a, b):
     return all(a[k] == b[k] for k in ("run", "workload", "op", "shape", "dtype", "gpu", "timer"))
 
 
+HEADINGS = ("workload", "shape", "backend", ">µs", ">p10", ">p90", ">TB/s", ">roof", ">peer/us", "error", "timer")
+
+
 def text(rows):
-    """One line a row."""
-    lines = [f"{'workload':<9}{'shape':<34}{'backend':<11}{'µs':>10}{'p10':>9}{'p90':>9}{'TB/s':>7}{'roof':>7}"
-             f"{'peer/us':>9}  {'error':<22}timer"]
+    """One line a row, in columns as wide as what is in them."""
     ratio = ratios(rows)
-    for row in rows:
-        shape = f"{row['dtype']} " + " ".join(f"{k}={v}" for k, v in row["shape"].items())
-        head = f"{row['workload']:<9}{shape:<34}{row['backend']:<11}"
-        check = row["check"]
-        error = "?" if check["error"] is None else f"{check['error']:.3g}"
-        if not check["ok"]:
-            lines.append(f"{head}{'WRONG':>10}  {check['why'] or 'error ' + error} ({check['tolerance']})")
-            continue
-        if row.get("median_us") is None:
-            lines.append(f"{head}{'-':>10}")
-            continue
-        number = lambda key, form: f"{row[key]:{form}}" if row.get(key) is not None else "-"  # noqa: E731
-        best = ratio.get(id(row))
-        times = f"{row['median_us']:>10.2f}{row['p10_us']:>9.2f}{row['p90_us']:>9.2f}"
-        speed = f"{number('tb_s', '.2f'):>7}{number('share', '.3f'):>7}{f'{best[0]:.2f}x' if best else '':>9}"
-        lines.append(f"{head}{times}{speed}  {error + ' of ' + check['tolerance']:<22}{row['timer']} ({row['launch']})")
+    cells = [[heading.removeprefix(">") for heading in HEADINGS]] + [line(row, ratio.get(id(row))) for row in rows]
+    widths = [max(len(c[i]) for c in cells if i < len(c)) for i in range(len(HEADINGS))]
+    lines = []
+    for row in cells:
+        padded = [c.rjust(w) if h.startswith(">") else c.ljust(w) for c, w, h in zip(row, widths, HEADINGS)]
+        lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def line(row, best):
+    """The cells of a row; of one that was wrong, why."""
+    def number(key, form):
+        return f"{row[key]:{form}}" if row.get(key) is not None else "-"
+
+    check = row["check"]
+    shape = f"{row['dtype']} " + " ".join(f"{k}={v}" for k, v in row["shape"].items())
+    head = [row["workload"], shape, row["backend"]]
+    error = "?" if check["error"] is None else f"{check['error']:.3g}"
+    said = f"{error} of {check['tolerance']}"
+    if not check["ok"]:
+        return [*head, "WRONG", "", "", "", "", "", check["why"] or said, ""]
+    if row.get("median_us") is None:
+        return [*head, "-"]
+    times = [number(key, ".2f") for key in ("median_us", "p10_us", "p90_us", "tb_s")]
+    return [*head, *times, number("share", ".3f"), f"{best[0]:.2f}x" if best else "", said, f"{row['timer']} ({row['launch']})"]
