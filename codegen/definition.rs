@@ -575,7 +575,8 @@ n = 16
             (
                 "cpp = \"float\" }]",
                 "cpp = \"float\" }]\ndim = \"m\"",
-                "15:1: values of an axis that is an extent are numbers\n16:1: there is no `[[dim]]` of that name",
+                "15:1: values of an axis that is an extent are numbers\n16:1: there is no `[[dim]]` of that name\n\
+                 41:1: axis `dtype` does not come from element types\n49:1: axis `dtype` does not come from element types",
             ),
             (
                 "f16 = { ulp = 1.0 }",
