@@ -572,7 +572,12 @@ n = 16
             ),
             ("max = 2.0", "max = 2.5\ntype = \"i32\"", "55:1: `factor`: bounds or default are no i32"),
             ("shape = [\"n\"]", "shape = [\"2*n+\"]", "41:1: `2*n+` is no extent: the end is not expected"),
-            ("cpp = \"float\" }]", "cpp = \"float\" }]\ndim = \"m\"", "16:1: there is no `[[dim]]` of that name"),
+            (
+                "cpp = \"float\" }]",
+                "cpp = \"float\" }]\ndim = \"m\"",
+                "15:1: values of an axis that is an extent are numbers\n16:1: there is no `[[dim]]` of that name\n\
+                 41:1: axis `dtype` does not come from element types\n49:1: axis `dtype` does not come from element types",
+            ),
             (
                 "f16 = { ulp = 1.0 }",
                 "f16 = { ulp = nan }",
