@@ -123,7 +123,7 @@ tvm_ffi! {
     17,
     __tvm_ffi_copy_blocks,
     __tvm_ffi__metadata_copy_blocks = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
-    __tvm_ffi__doc_copy_blocks = "Blocks of two caches copied within them, for each pair (source, destination)\n\nk_cache: dtype [blocks, block], in and out: blocks of keys\nv_cache: dtype [blocks, block], in and out: blocks of values\nblock_mapping: i64 [pairs, 2], in: source and destination of each copy; one that does not exist: nothing is copied. A destination is in no other pair\ntarget: None or auto: where the tensors are; host: on the CPU",
+    __tvm_ffi__doc_copy_blocks = "Blocks of two caches copied within them, for each pair (source, destination)\n\nk_cache: dtype [blocks, block], in and out: blocks of keys\nv_cache: dtype [blocks, block], in and out: blocks of values\nblock_mapping: i64 [pairs, 2], in: source and destination of each copy; none if one does not exist. A destination is in no other pair\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
 c_abi!(17, parbake_copy_blocks(k_cache, v_cache, block_mapping; ));
 tvm_ffi! {
@@ -165,7 +165,7 @@ tvm_ffi! {
     23,
     __tvm_ffi_fp4_quantize,
     __tvm_ffi__metadata_fp4_quantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
-    __tvm_ffi__doc_fp4_quantize = "4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4\n\nout: u8 [rows, hidden/2], out: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nglobal_scale: f32 [1], in, may be None: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on the device\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
+    __tvm_ffi__doc_fp4_quantize = "4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4\n\nout: u8 [rows, hidden/2], out: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nglobal_scale: f32 [1], in, may be None: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and finite, read on the device\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
 c_abi!(23, parbake_fp4_quantize(out, scale, x, global_scale; layout: i32, format: i32));
 tvm_ffi! {
@@ -287,3 +287,45 @@ tvm_ffi! {
     __tvm_ffi__doc_softmax = "Probabilities of rows of logits: softmax(logits / temperature)\n\nprobs: f32 [rows, vocab], out: the probabilities\nlogits: dtype [rows, vocab], in: the logits\ntemperatures: f32 [rows], in, may be None: a temperature for each row, instead of `temperature`\ntemperature: f32 from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, default 1: what logits are divided by; 0 or below puts 1 on the first greatest\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
 c_abi!(40, parbake_softmax(probs, logits, temperatures; temperature: f64));
+tvm_ffi! {
+    41,
+    __tvm_ffi_top_k,
+    __tvm_ffi__metadata_top_k = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_top_k = "The k greatest elements of each row and their indices, exactly\n\nvalues: dtype [rows, k], out: the greatest elements: in the order of their indices, or sorted, the greatest first\nindices: i64 [rows, k], out: where they are in the row\ninput: dtype [rows, cols], in: the rows; NaN is greater than everything, -0 equals 0\nsorted: bool from 0 to 1, default 0: whether the greatest come first, equal ones in the order in which ties are taken\ntie_break: i32 from 0 to 2, default 0: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(41, parbake_top_k(values, indices, input; sorted: bool, tie_break: i32));
+tvm_ffi! {
+    42,
+    __tvm_ffi_top_k_mask_logits,
+    __tvm_ffi__metadata_top_k_mask_logits = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_top_k_mask_logits = "Of each row the k greatest logits, the others -inf\n\nmasked_logits: dtype [rows, vocab], out: the logits that stay, the others -inf\nlogits: dtype [rows, vocab], in: the logits; NaN is greater than everything, -0 equals 0\ntop_ks: i32 [rows], in, may be None: a top_k for each row, instead of `top_k`\ntop_k: i32 from -2147483648 to 2147483647, default 2147483647: elements that are kept; less than 1 counts as 1, vocab or more keeps all\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(42, parbake_top_k_mask_logits(masked_logits, logits, top_ks; top_k: i32));
+tvm_ffi! {
+    43,
+    __tvm_ffi_top_k_page_table_transform,
+    __tvm_ffi__metadata_top_k_page_table_transform = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_top_k_page_table_transform = "Page-table entries of the k greatest scores of each row\n\noutput_page_table: i32 [rows, k], out: entries of the page table, in the order of the scores; -1 beyond the row's scores\ninput: dtype [rows, max_len], in: the scores; NaN is greater than everything, -0 equals 0\nsrc_page_table: i32 [batch, max_len], in: the page table: an entry for each score\nlengths: i32 [rows], in: scores of each row; less than 0 counts as 0, more than max_len as that\nrow_to_batch: i32 [rows], in, may be None: the row of the page table for each row; without it, row i has row i\ntie_break: i32 from 0 to 2, default 0: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(43, parbake_top_k_page_table_transform(output_page_table, input, src_page_table, lengths, row_to_batch; tie_break: i32));
+tvm_ffi! {
+    44,
+    __tvm_ffi_top_k_ragged_transform,
+    __tvm_ffi__metadata_top_k_ragged_transform = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_top_k_ragged_transform = "Where the k greatest scores of each row lie in a ragged array\n\noutput_indices: i32 [rows, k], out: indices plus offset, in the order of the scores; -1 beyond the row's scores\ninput: dtype [rows, max_len], in: the scores; NaN is greater than everything, -0 equals 0\noffsets: i32 [rows], in: what is added to the indices of each row\nlengths: i32 [rows], in: scores of each row; less than 0 counts as 0, more than max_len as that\ntie_break: i32 from 0 to 2, default 0: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(44, parbake_top_k_ragged_transform(output_indices, input, offsets, lengths; tie_break: i32));
+tvm_ffi! {
+    45,
+    __tvm_ffi_top_k_renorm_probs,
+    __tvm_ffi__metadata_top_k_renorm_probs = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_top_k_renorm_probs = "Of each row the k greatest probabilities over their sum, the others 0\n\nrenorm_probs: dtype [rows, vocab], out: the probabilities that are kept, over their sum, the others 0\nprobs: dtype [rows, vocab], in: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN\ntop_ks: i32 [rows], in, may be None: a top_k for each row, instead of `top_k`\ntop_k: i32 from -2147483648 to 2147483647, default 2147483647: elements that are kept; less than 1 counts as 1, vocab or more keeps all\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(45, parbake_top_k_renorm_probs(renorm_probs, probs, top_ks; top_k: i32));
+tvm_ffi! {
+    46,
+    __tvm_ffi_top_p_renorm_probs,
+    __tvm_ffi__metadata_top_p_renorm_probs = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_top_p_renorm_probs = "Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0\n\nrenorm_probs: dtype [rows, vocab], out: the probabilities that are kept, over their sum, the others 0\nprobs: dtype [rows, vocab], in: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN\ntop_ps: f32 [rows], in, may be None: a top_p for each row, instead of `top_p`\ntop_p: f32 from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, default 1: the share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(46, parbake_top_p_renorm_probs(renorm_probs, probs, top_ps; top_p: f64));

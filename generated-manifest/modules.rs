@@ -178,6 +178,30 @@ mod silu_and_mul_quant_reference;
 mod softmax_launch;
 #[path = "../kernels/sampling/softmax/reference.rs"]
 mod softmax_reference;
+#[path = "../kernels/sampling/top_k/launch.rs"]
+mod top_k_launch;
+#[path = "../kernels/sampling/top_k_mask_logits/launch.rs"]
+mod top_k_mask_logits_launch;
+#[path = "../kernels/sampling/top_k_mask_logits/reference.rs"]
+mod top_k_mask_logits_reference;
+#[path = "../kernels/sampling/top_k_page_table_transform/launch.rs"]
+mod top_k_page_table_transform_launch;
+#[path = "../kernels/sampling/top_k_page_table_transform/reference.rs"]
+mod top_k_page_table_transform_reference;
+#[path = "../kernels/sampling/top_k_ragged_transform/launch.rs"]
+mod top_k_ragged_transform_launch;
+#[path = "../kernels/sampling/top_k_ragged_transform/reference.rs"]
+mod top_k_ragged_transform_reference;
+#[path = "../kernels/sampling/top_k/reference.rs"]
+mod top_k_reference;
+#[path = "../kernels/sampling/top_k_renorm_probs/launch.rs"]
+mod top_k_renorm_probs_launch;
+#[path = "../kernels/sampling/top_k_renorm_probs/reference.rs"]
+mod top_k_renorm_probs_reference;
+#[path = "../kernels/sampling/top_p_renorm_probs/launch.rs"]
+mod top_p_renorm_probs_launch;
+#[path = "../kernels/sampling/top_p_renorm_probs/reference.rs"]
+mod top_p_renorm_probs_reference;
 
 /// Launcher and reference of every op, in the manifest's order.
 pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
@@ -508,5 +532,53 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: None,
         reference: softmax_reference::reference,
         draw: None,
+    },
+    crate::binding::Binding {
+        op: "top_k",
+        select: top_k_launch::select,
+        arrange: top_k_launch::arrange,
+        check: Some(top_k_launch::check),
+        reference: top_k_reference::reference,
+        draw: Some(top_k_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "top_k_mask_logits",
+        select: top_k_mask_logits_launch::select,
+        arrange: top_k_mask_logits_launch::arrange,
+        check: None,
+        reference: top_k_mask_logits_reference::reference,
+        draw: Some(top_k_mask_logits_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "top_k_page_table_transform",
+        select: top_k_page_table_transform_launch::select,
+        arrange: top_k_page_table_transform_launch::arrange,
+        check: None,
+        reference: top_k_page_table_transform_reference::reference,
+        draw: Some(top_k_page_table_transform_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "top_k_ragged_transform",
+        select: top_k_ragged_transform_launch::select,
+        arrange: top_k_ragged_transform_launch::arrange,
+        check: None,
+        reference: top_k_ragged_transform_reference::reference,
+        draw: Some(top_k_ragged_transform_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "top_k_renorm_probs",
+        select: top_k_renorm_probs_launch::select,
+        arrange: top_k_renorm_probs_launch::arrange,
+        check: None,
+        reference: top_k_renorm_probs_reference::reference,
+        draw: Some(top_k_renorm_probs_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "top_p_renorm_probs",
+        select: top_p_renorm_probs_launch::select,
+        arrange: top_p_renorm_probs_launch::arrange,
+        check: None,
+        reference: top_p_renorm_probs_reference::reference,
+        draw: Some(top_p_renorm_probs_reference::draw),
     },
 ];

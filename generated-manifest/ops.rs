@@ -739,7 +739,7 @@ pub unsafe fn concat_mla_k(
 ///
 /// - `k_cache`: \[blocks, block\], read and written: blocks of keys. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
 /// - `v_cache`: \[blocks, block\], read and written: blocks of values. Element type f16 or bf16 or f32 or e4m3 or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
-/// - `block_mapping`: \[pairs, 2\], read: source and destination of each copy; one that does not exist: nothing is copied. A destination is in no other pair. Element type i64; the last dimension dense, other strides are free, 0 or more.
+/// - `block_mapping`: \[pairs, 2\], read: source and destination of each copy; none if one does not exist. A destination is in no other pair. Element type i64; the last dimension dense, other strides are free, 0 or more.
 ///
 /// blocks: blocks of a cache, from 0 to 2147483647.
 ///
@@ -944,7 +944,7 @@ pub const FP4_QUANTIZE_FORMAT_DEFAULT: i32 = 0;
 /// - `out`: \[rows, hidden/2\], written: the quantised elements, two to a byte, the first one in the low half. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
 /// - `scale`: \[scale_rows, scale_columns\], written: codes of the scales. Element type u8; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
 /// - `x`: \[rows, hidden\], read: the elements. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
-/// - `global_scale`: \[1\], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on the device. Element type f32; dense.
+/// - `global_scale`: \[1\], read; may be absent: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and finite, read on the device. Element type f32; dense.
 /// - `layout`: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2; FP4_QUANTIZE_LAYOUT_DEFAULT.
 /// - `format`: 0 NVFP4, 1 MXFP4; from 0 to 1; FP4_QUANTIZE_FORMAT_DEFAULT.
 ///
@@ -1807,4 +1807,245 @@ pub unsafe fn softmax(
     let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
+}
+
+/// The default of `sorted` in [`top_k`].
+pub const TOP_K_SORTED_DEFAULT: bool = false;
+
+/// The default of `tie_break` in [`top_k`].
+pub const TOP_K_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// The k greatest elements of each row and their indices, exactly.
+///
+/// - `values`: \[rows, k\], written: the greatest elements: in the order of their indices, or sorted, the greatest first. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `indices`: \[rows, k\], written: where they are in the row. Element type i64; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, cols\], read: the rows; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `sorted`: whether the greatest come first, equal ones in the order in which ties are taken; TOP_K_SORTED_DEFAULT.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// cols: elements of a row, from 1 to 1073741824.
+///
+/// k: elements that are taken; beyond cols the value is -inf and the index -1, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    values: Tensor,
+    indices: Tensor,
+    input: Tensor,
+    sorted: bool,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(41)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `top_k` in [`top_k_mask_logits`].
+pub const TOP_K_MASK_LOGITS_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// Of each row the k greatest logits, the others -inf.
+///
+/// - `masked_logits`: \[rows, vocab\], written: the logits that stay, the others -inf. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as logits, and overlaps nothing else.
+/// - `logits`: \[rows, vocab\], read: the logits; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32; dense.
+/// - `top_k`: elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to 2147483647; TOP_K_MASK_LOGITS_TOP_K_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_mask_logits(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    masked_logits: Tensor,
+    logits: Tensor,
+    top_ks: Option<Tensor>,
+    top_k: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(42)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
+}
+
+/// The default of `tie_break` in [`top_k_page_table_transform`].
+pub const TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// Page-table entries of the k greatest scores of each row.
+///
+/// - `output_page_table`: \[rows, k\], written: entries of the page table, in the order of the scores; -1 beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, max_len\], read: the scores; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `src_page_table`: \[batch, max_len\], read: the page table: an entry for each score. Element type i32; the last dimension dense, other strides are free, 0 or more.
+/// - `lengths`: \[rows\], read: scores of each row; less than 0 counts as 0, more than max_len as that. Element type i32; dense.
+/// - `row_to_batch`: \[rows\], read; may be absent: the row of the page table for each row; without it, row i has row i. Element type i32; dense.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// batch: rows of the page table, from 0 to 2147483647.
+///
+/// max_len: room for scores in a row, from 1 to 1073741824.
+///
+/// k: scores that are taken, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_page_table_transform(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    output_page_table: Tensor,
+    input: Tensor,
+    src_page_table: Tensor,
+    lengths: Tensor,
+    row_to_batch: Option<Tensor>,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(43)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `tie_break` in [`top_k_ragged_transform`].
+pub const TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT: i32 = 0;
+
+/// Where the k greatest scores of each row lie in a ragged array.
+///
+/// - `output_indices`: \[rows, k\], written: indices plus offset, in the order of the scores; -1 beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `input`: \[rows, max_len\], read: the scores; NaN is greater than everything, -0 equals 0. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `offsets`: \[rows\], read: what is added to the indices of each row. Element type i32; dense.
+/// - `lengths`: \[rows\], read: scores of each row; less than 0 counts as 0, more than max_len as that. Element type i32; dense.
+/// - `tie_break`: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones; from 0 to 2; TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// max_len: room for scores in a row, from 1 to 1073741824.
+///
+/// k: scores that are taken, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_ragged_transform(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    output_indices: Tensor,
+    input: Tensor,
+    offsets: Tensor,
+    lengths: Tensor,
+    tie_break: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(44)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
+}
+
+/// The default of `top_k` in [`top_k_renorm_probs`].
+pub const TOP_K_RENORM_PROBS_TOP_K_DEFAULT: i32 = 2147483647;
+
+/// Of each row the k greatest probabilities over their sum, the others 0.
+///
+/// - `renorm_probs`: \[rows, vocab\], written: the probabilities that are kept, over their sum, the others 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+/// - `probs`: \[rows, vocab\], read: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ks`: \[rows\], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32; dense.
+/// - `top_k`: elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to 2147483647; TOP_K_RENORM_PROBS_TOP_K_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_k_renorm_probs(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    renorm_probs: Tensor,
+    probs: Tensor,
+    top_ks: Option<Tensor>,
+    top_k: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(45)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
+}
+
+/// The default of `top_p` in [`top_p_renorm_probs`].
+pub const TOP_P_RENORM_PROBS_TOP_P_DEFAULT: f64 = 1.0;
+
+/// Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0.
+///
+/// - `renorm_probs`: \[rows, vocab\], written: the probabilities that are kept, over their sum, the others 0. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+/// - `probs`: \[rows, vocab\], read: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `top_ps`: \[rows\], read; may be absent: a top_p for each row, instead of `top_p`. Element type f32; dense.
+/// - `top_p`: the share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all; from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN; TOP_P_RENORM_PROBS_TOP_P_DEFAULT.
+///
+/// rows: rows, from 0 to 268435455.
+///
+/// vocab: elements of a row, from 1 to 1073741824.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn top_p_renorm_probs(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    renorm_probs: Tensor,
+    probs: Tensor,
+    top_ps: Option<Tensor>,
+    top_p: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(46)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

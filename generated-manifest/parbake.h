@@ -793,9 +793,9 @@ PARBAKE_API int parbake_concat_mla_k(
  * @param v_cache [blocks, block], read and written: blocks of values. Element type f16 or bf16 or f32 or e4m3
  *   or e5m2 or u8, the same for all such tensors; the last dimension dense, other strides are free as long as
  *   nothing overlaps; overlaps no other tensor.
- * @param block_mapping [pairs, 2], read: source and destination of each copy; one that does not exist:
- *   nothing is copied. A destination is in no other pair. Element type i64; the last dimension dense, other
- *   strides are free, 0 or more.
+ * @param block_mapping [pairs, 2], read: source and destination of each copy; none if one does not exist. A
+ *   destination is in no other pair. Element type i64; the last dimension dense, other strides are free, 0 or
+ *   more.
  *
  * blocks: blocks of a cache, from 0 to 2147483647.
  * block: elements of a block, from 1 to 2147483647.
@@ -921,8 +921,8 @@ PARBAKE_API int parbake_fp4_dequantize(
  *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
  * @param x [rows, hidden], read: the elements. Element type f16 or bf16 or f32; the last dimension dense,
  *   other strides are free, 0 or more.
- * @param global_scale [1], read; may be absent: NVFP4 only: what the scales are multiplied by, 448 · 6 /
- *   max(|x|); positive and finite, read on the device. Element type f32; dense.
+ * @param global_scale [1], read; may be absent: NVFP4 only: what the scales are multiplied by, as 448 · 6 /
+ *   max(|x|), 1 if absent; positive and finite, read on the device. Element type f32; dense.
  * @param layout of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4; from 0 to 2;
  *   PARBAKE_FP4_QUANTIZE_LAYOUT_DEFAULT.
  * @param format 0 NVFP4, 1 MXFP4; from 0 to 1; PARBAKE_FP4_QUANTIZE_FORMAT_DEFAULT.
@@ -1510,6 +1510,172 @@ PARBAKE_API int parbake_softmax(
     parbake_library *library, void *stream, const char *target,
     const parbake_tensor *probs, const parbake_tensor *logits, const parbake_tensor *temperatures,
     double temperature,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_SORTED_DEFAULT false
+#define PARBAKE_TOP_K_TIE_BREAK_DEFAULT 0
+/**
+ * The k greatest elements of each row and their indices, exactly.
+ *
+ * @param values [rows, k], written: the greatest elements: in the order of their indices, or sorted, the
+ *   greatest first. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param indices [rows, k], written: where they are in the row. Element type i64; the last dimension dense,
+ *   other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param input [rows, cols], read: the rows; NaN is greater than everything, -0 equals 0. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param sorted whether the greatest come first, equal ones in the order in which ties are taken;
+ *   PARBAKE_TOP_K_SORTED_DEFAULT.
+ * @param tie_break which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater
+ *   ones; from 0 to 2; PARBAKE_TOP_K_TIE_BREAK_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * cols: elements of a row, from 1 to 1073741824.
+ * k: elements that are taken; beyond cols the value is -inf and the index -1, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *values, const parbake_tensor *indices, const parbake_tensor *input,
+    bool sorted, int32_t tie_break,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_MASK_LOGITS_TOP_K_DEFAULT 2147483647
+/**
+ * Of each row the k greatest logits, the others -inf.
+ *
+ * @param masked_logits [rows, vocab], written: the logits that stay, the others -inf. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; may be the very same memory as logits, and overlaps nothing else.
+ * @param logits [rows, vocab], read: the logits; NaN is greater than everything, -0 equals 0. Element type
+ *   f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or
+ *   more.
+ * @param top_ks [rows], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32;
+ *   dense.
+ * @param top_k elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to
+ *   2147483647; PARBAKE_TOP_K_MASK_LOGITS_TOP_K_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * vocab: elements of a row, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_mask_logits(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *masked_logits, const parbake_tensor *logits, const parbake_tensor *top_ks,
+    int32_t top_k,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT 0
+/**
+ * Page-table entries of the k greatest scores of each row.
+ *
+ * @param output_page_table [rows, k], written: entries of the page table, in the order of the scores; -1
+ *   beyond the row's scores. Element type i32; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param input [rows, max_len], read: the scores; NaN is greater than everything, -0 equals 0. Element type
+ *   f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+ * @param src_page_table [batch, max_len], read: the page table: an entry for each score. Element type i32;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param lengths [rows], read: scores of each row; less than 0 counts as 0, more than max_len as that.
+ *   Element type i32; dense.
+ * @param row_to_batch [rows], read; may be absent: the row of the page table for each row; without it, row i
+ *   has row i. Element type i32; dense.
+ * @param tie_break which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater
+ *   ones; from 0 to 2; PARBAKE_TOP_K_PAGE_TABLE_TRANSFORM_TIE_BREAK_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * batch: rows of the page table, from 0 to 2147483647.
+ * max_len: room for scores in a row, from 1 to 1073741824.
+ * k: scores that are taken, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_page_table_transform(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *output_page_table, const parbake_tensor *input, const parbake_tensor *src_page_table, const parbake_tensor *lengths, const parbake_tensor *row_to_batch,
+    int32_t tie_break,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT 0
+/**
+ * Where the k greatest scores of each row lie in a ragged array.
+ *
+ * @param output_indices [rows, k], written: indices plus offset, in the order of the scores; -1 beyond the
+ *   row's scores. Element type i32; the last dimension dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param input [rows, max_len], read: the scores; NaN is greater than everything, -0 equals 0. Element type
+ *   f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+ * @param offsets [rows], read: what is added to the indices of each row. Element type i32; dense.
+ * @param lengths [rows], read: scores of each row; less than 0 counts as 0, more than max_len as that.
+ *   Element type i32; dense.
+ * @param tie_break which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater
+ *   ones; from 0 to 2; PARBAKE_TOP_K_RAGGED_TRANSFORM_TIE_BREAK_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * max_len: room for scores in a row, from 1 to 1073741824.
+ * k: scores that are taken, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_ragged_transform(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *output_indices, const parbake_tensor *input, const parbake_tensor *offsets, const parbake_tensor *lengths,
+    int32_t tie_break,
+    parbake_error **error);
+
+#define PARBAKE_TOP_K_RENORM_PROBS_TOP_K_DEFAULT 2147483647
+/**
+ * Of each row the k greatest probabilities over their sum, the others 0.
+ *
+ * @param renorm_probs [rows, vocab], written: the probabilities that are kept, over their sum, the others 0.
+ *   Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+ * @param probs [rows, vocab], read: the probabilities; what is not positive counts as 0, NaN and +inf make
+ *   the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param top_ks [rows], read; may be absent: a top_k for each row, instead of `top_k`. Element type i32;
+ *   dense.
+ * @param top_k elements that are kept; less than 1 counts as 1, vocab or more keeps all; from -2147483648 to
+ *   2147483647; PARBAKE_TOP_K_RENORM_PROBS_TOP_K_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * vocab: elements of a row, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_k_renorm_probs(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *renorm_probs, const parbake_tensor *probs, const parbake_tensor *top_ks,
+    int32_t top_k,
+    parbake_error **error);
+
+#define PARBAKE_TOP_P_RENORM_PROBS_TOP_P_DEFAULT 1.0
+/**
+ * Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0.
+ *
+ * @param renorm_probs [rows, vocab], written: the probabilities that are kept, over their sum, the others 0.
+ *   Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides
+ *   are free as long as nothing overlaps; may be the very same memory as probs, and overlaps nothing else.
+ * @param probs [rows, vocab], read: the probabilities; what is not positive counts as 0, NaN and +inf make
+ *   the row NaN. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense,
+ *   other strides are free, 0 or more.
+ * @param top_ps [rows], read; may be absent: a top_p for each row, instead of `top_p`. Element type f32;
+ *   dense.
+ * @param top_p the share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all;
+ *   from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, not NaN;
+ *   PARBAKE_TOP_P_RENORM_PROBS_TOP_P_DEFAULT.
+ *
+ * rows: rows, from 0 to 268435455.
+ * vocab: elements of a row, from 1 to 1073741824.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 needs sm_80, as in the other families.
+ */
+PARBAKE_API int parbake_top_p_renorm_probs(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *renorm_probs, const parbake_tensor *probs, const parbake_tensor *top_ps,
+    double top_p,
     parbake_error **error);
 
 #ifdef __cplusplus

@@ -18,3 +18,5 @@ mod quantization;
 mod rope;
 #[path = "utilities/sampling.rs"]
 mod sampling;
+#[path = "utilities/topk.rs"]
+mod topk;

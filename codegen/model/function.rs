@@ -1,5 +1,6 @@
 //! The Python functions of an op: one for each peer that says how it is called, and one of the op's own name.
 
+use crate::extent::Extent;
 use crate::op::{Axis, Constant, Dim, Op, Peer, Role, Scalar, Tensor};
 use std::collections::BTreeSet;
 
@@ -250,12 +251,17 @@ impl Op {
     }
 }
 
+/// The extents of a tensor, without those that are no expressions: a definition is checked with these as well.
+fn extents(tensor: &Tensor) -> impl Iterator<Item = Extent> {
+    tensor.shape.iter().filter_map(|e| Extent::parse(e).ok())
+}
+
 /// The symbols of a tensor's shape.
 fn symbols(tensor: &Tensor) -> Vec<String> {
-    tensor.extents().iter().flat_map(|e| e.symbols()).map(str::to_owned).collect()
+    extents(tensor).flat_map(|e| e.symbols().into_iter().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 /// The symbols that follow from a tensor's shape.
 fn bound(tensor: &Tensor) -> Vec<String> {
-    tensor.extents().iter().filter_map(|e| e.binds()).map(|b| b.symbol.to_owned()).collect()
+    extents(tensor).filter_map(|e| e.binds().map(|b| b.symbol.to_owned())).collect()
 }

@@ -16,6 +16,8 @@ pub(crate) struct Api {
     pub(crate) imports: Vec<String>,
     /// Its public functions.
     pub(crate) functions: Vec<Signature>,
+    /// Functions and constants that only it uses.
+    pub(crate) private: Vec<String>,
     /// Everything but the imports.
     pub(crate) body: String,
 }
@@ -77,6 +79,7 @@ fn parse(text: &str, public: &[String]) -> Result<Api, Vec<(usize, String)>> {
         } else if let Some(rest) = statement.strip_prefix("def ") {
             let name = rest.split('(').next().unwrap_or_default().trim();
             if name.starts_with('_') {
+                api.private.push(name.to_owned());
                 continue;
             }
             let arguments = arguments(rest);
@@ -92,7 +95,9 @@ fn parse(text: &str, public: &[String]) -> Result<Api, Vec<(usize, String)>> {
                 wrong.push((at, format!("the last argument of `{name}` is `{TARGET}=None`, which it passes on")));
             }
             api.functions.push(Signature { name: name.to_owned(), arguments });
-        } else if !statement.starts_with('_') || !statement.contains(" = ") {
+        } else if let (true, Some((name, _))) = (statement.starts_with('_'), statement.split_once(" = ")) {
+            api.private.push(name.trim().to_owned());
+        } else {
             wrong.push((
                 at,
                 format!("not here: only imports from {HELPERS}, functions, and constants that begin with `_`"),
@@ -211,6 +216,7 @@ def _order(x):  # )
     fn imports_are_hoisted_and_functions_found() {
         let api = parse(GOOD, &["append".to_owned()]).ok().unwrap();
         assert_eq!(api.imports, ["permute", "split"]);
+        assert_eq!(api.private, ["_LAYOUTS", "_order"]);
         let [function] = &api.functions[..] else { panic!("one public function") };
         assert_eq!(function.name, "append");
         assert_eq!(function.arguments, ["key", "cache=(None, 1)", "kv_layout=\"NHD\"", "*", "target=None"]);

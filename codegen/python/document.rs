@@ -1,6 +1,6 @@
 //! Docstrings: what a function takes, gives and refuses, and an example.
 
-use super::scalar_text;
+use super::{WIDTH, scalar_text};
 use parbake_model::dtype::DType;
 use parbake_model::extent::Extent;
 use parbake_model::function::{Function, Kind, Parameter, TARGET};
@@ -8,12 +8,9 @@ use parbake_model::op::{Axis, Dim, Op, Role, Scalar, ScalarType, Tensor};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Longer lines are broken.
-const WIDTH: usize = 120;
-
 /// Writes that of a function.
 pub(crate) fn write(text: &mut String, op: &Op, f: &Function<'_>) {
-    let mut doc = format!("{}.\n", op.summary);
+    let mut doc = format!("\"\"\"{}.\n", op.summary);
     if let Some(peer) = f.peer {
         let fixed: String = peer.fixed.iter().map(|(n, v)| format!(", {n} = {v}")).collect();
         let _ = write!(doc, "\nTakes the arguments of `{}`{fixed}.\n", peer.name);
@@ -46,14 +43,16 @@ pub(crate) fn write(text: &mut String, op: &Op, f: &Function<'_>) {
             NotImplementedError: The combination does not exist on this architecture.\n    \
             parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.\n    \
             parbake.Error: Everything else.\n";
-    doc += "\nExample:\n";
-    example(&mut doc, op, f);
+    // Others are called by functions that are written by hand, and those have an example.
+    if super::is_public(f) {
+        doc += "\nExample:\n";
+        example(&mut doc, op, f);
+    }
     let mut lines = Vec::new();
     for line in doc.lines() {
         wrap(line, &mut lines);
     }
-    let _ = writeln!(text, "    \"\"\"{}", lines[0].trim_start());
-    lines[1..].iter().for_each(|l| *text += &format!("{l}\n"));
+    lines.iter().for_each(|l| *text += &format!("{l}\n"));
     text.push_str("    \"\"\"\n");
 }
 
@@ -147,7 +146,7 @@ fn tensor_words(op: &Op, f: &Function<'_>, t: &Tensor) -> String {
         } else {
             let names: Vec<_> = others.filter_map(|o| f.argument(&o.name)).map(|n| format!("`{n}`")).collect();
             if !names.is_empty() {
-                let _ = write!(words, " It has the element type of {}.", names.join(" and "));
+                let _ = write!(words, " It has the element type of {}.", names.join(", "));
             }
         }
     }

@@ -74,8 +74,15 @@ impl<'a> Writer<'a> {
         let others = self.tensors().filter(|(_, t)| !always(t));
         let others = others.map(|(name, _)| format!("getattr({name}, \"requires_grad\", False)"));
         let gradients: Vec<_> = sure.chain(others).collect();
-        if !gradients.is_empty() {
-            let _ = writeln!(text, "        and not (_grad() and ({}))", gradients.join(" or "));
+        let all = gradients.join(" or ");
+        if all.len() > 88 {
+            let lines = gradients.join("\n                or ");
+            let _ = writeln!(
+                text,
+                "        and not (\n            _grad()\n            and (\n                {lines}\n            )\n        )"
+            );
+        } else if !gradients.is_empty() {
+            let _ = writeln!(text, "        and not (_grad() and ({all}))");
         }
         let otherwise = format!("return _call({}, {TARGET}, {})", self.row, self.names());
         text.push_str("    ):\n        try:\n");
@@ -94,8 +101,11 @@ impl<'a> Writer<'a> {
         let open = self.op.open_extents(&[output]).into_iter().map(|d| &d.name);
         let open = open.chain(self.op.open_elements(&[output]).into_iter().map(|a| &a.name));
         let open = open.filter_map(|n| self.f.argument(n)).map(|n| format!(" and {n} is None"));
-        let or = if output.optional { format!(" or type({name}) is bool") } else { String::new() };
-        format!("({name} is None{or} or type({name}) is _Tensor{})", open.collect::<String>())
+        let mut ways = vec![format!("{name} is None")];
+        ways.extend(output.optional.then(|| format!("type({name}) is bool")));
+        ways.push(format!("type({name}) is _Tensor{}", open.collect::<String>()));
+        let line = format!("({})", ways.join(" or "));
+        if line.len() > 105 { format!("(\n            {}\n        )", ways.join("\n            or ")) } else { line }
     }
 
     /// Allocates an output on the fast path, if it is not given.
@@ -170,7 +180,13 @@ impl<'a> Writer<'a> {
             let name = self.variable(t);
             if t.optional { format!("({name} is None or {name} is False)") } else { format!("{name} is None") }
         };
-        let _ = writeln!(text, "    if {}:", visible.iter().map(absent).collect::<Vec<_>>().join(" and "));
+        let absent: Vec<_> = visible.iter().map(absent).collect();
+        let line = absent.join(" and ");
+        let _ = if line.len() > 110 {
+            writeln!(text, "    if (\n        {}\n    ):", absent.join("\n        and "))
+        } else {
+            writeln!(text, "    if {line}:")
+        };
         let needed: Vec<_> = f.outputs.iter().filter(|t| !t.optional).map(|t| self.variable(t)).collect();
         if needed.len() == f.outputs.len() {
             let _ = writeln!(text, "        return {operator}({inputs}{TARGET})");

@@ -1,7 +1,7 @@
 // Merging attention states: outputs v over disjoint keys with the base-2 logarithms s of their sums of exponentials.
 //   m = max s,  w = 2^(s - m),  v = Σ w v / Σ w,  s = m + log2 Σ w,  in f32, states in their order
-// A state of weight 0, so every one whose s is -inf, adds nothing, whatever its v holds. If all s are -inf, or there is no
-// state, v is 0 and s is -inf. NaN or +inf among the s makes v and s NaN. One state comes out as it went in.
+// A state of weight 0, so every one whose s is -inf, adds nothing, whatever its v holds. If all s are -inf, or there is
+// no state, v is 0 and s is -inf. NaN or +inf among the s makes v and s NaN. One state comes out as it went in.
 #pragma once
 #include "parbake/math.cuh"
 #include "parbake/vec.cuh"

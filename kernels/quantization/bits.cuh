@@ -6,7 +6,7 @@ namespace pb {
 
 // Four bytes to four bits: bit i, or bit 3 - i, says whether byte i is not 0.
 PB_FN u32 bits_of_bytes(u32 w, bool little) {
-    const u32 any = (((w & 0x7f7f7f7fu) + 0x7f7f7f7fu | w) >> 7) & 0x01010101u;
+    const u32 any = ((((w & 0x7f7f7f7fu) + 0x7f7f7f7fu) | w) >> 7) & 0x01010101u;
     // The product moves each to its place above bit 24 and lets no two meet.
     return any * (little ? 0x01020408u : 0x08040201u) >> 24 & 15u;
 }

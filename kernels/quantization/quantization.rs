@@ -181,6 +181,14 @@ pub(crate) fn blocks<'a>(
 
 /// Up to eight elements as bits of a byte.
 pub(crate) fn packed(bits: &[f64], little: bool) -> f64 {
-    let bit = |(i, x): (usize, &f64)| if *x == 0.0 { 0 } else if little { 1u8 << i } else { 128 >> i };
+    let bit = |(i, x): (usize, &f64)| {
+        if *x == 0.0 {
+            0
+        } else if little {
+            1u8 << i
+        } else {
+            128 >> i
+        }
+    };
     f64::from(bits.iter().enumerate().map(bit).fold(0, |a, b| a | b))
 }

@@ -93,9 +93,13 @@ PB_FN i64 scale_offset(int layout, i64 row, int column, int columns, i64 row_str
     // Unsigned, for divisions that are shifts.
     const u64 m = (u64)row;
     const u32 r = (u32)row, k = (u32)column, tiles = (u32)columns / 4;
-    if (layout == kScales128x4) return (i64)((m / 128 * tiles + k / 4) * 512 + (r % 32 * 16 + r % 128 / 32 * 4 + k % 4));
+    if (layout == kScales128x4)
+        return (i64)((m / 128 * tiles + k / 4) * 512 + (r % 32 * 16 + r % 128 / 32 * 4 + k % 4));
     return (i64)((m / 8 * tiles + k / 4) * 32 + (r % 8 * 4 + k % 4));
 }
+
+// How many of a thread's vectors are in flight: all, or one after the other where elements are accessed one by one.
+template <int kHeld, int kVec> inline constexpr int kFlight = kVec == 16 ? kHeld : 1;
 
 // Groups of kGroup values with one scale each. `rows` and `groups` count what gets a scale: where a layout is padded
 // they are more than x has, and what x has not is zero. A group's threads are neighbours in a warp.
@@ -106,33 +110,38 @@ PB_FN void quantize_groups(const P& p, i64 rows, int groups, const Quantizer& qu
     const T* x = (const T*)p.x + deal.row * p.x_stride;
     u8* out = (u8*)p.out + deal.row * p.out_stride;
     const i64 x_step = deal.row_step * p.x_stride, out_step = deal.row_step * p.out_stride;
-    words<16> held[kHeld];
+#pragma unroll 1
+    for (int first = 0; first < kHeld; first += kFlight<kHeld, kVec>) {
+        words<16> held[kFlight<kHeld, kVec>];
 #pragma unroll
-    for (int i = 0; i < kHeld; i++) {
-        const bool valid = deal.row + i * deal.row_step < p.rows && !deal.idle;
-        held[i] = load_lanes<T, kVec>(x + i * x_step, (deal.vector + i * deal.vector_step) * kLane,
-                                      valid ? p.hidden : 0);
-    }
+        for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
+            const int i = first + j;
+            const bool valid = deal.row + i * deal.row_step < p.rows && !deal.idle;
+            held[j] = load_lanes<T, kVec>(x + i * x_step, (deal.vector + i * deal.vector_step) * kLane,
+                                          valid ? p.hidden : 0);
+        }
 #pragma unroll
-    for (int i = 0; i < kHeld; i++) {
-        const i64 row = deal.row + i * deal.row_step;
-        const u32 vector = (u32)(deal.vector + i * deal.vector_step), group = vector / kSpan;
-        float v[kLane];
-        unpack<T, 16>(held[i], v);
-        const float amax = warp_max<kSpan>(magnitude(v));
-        const auto scale = quantizer.scale(amax);
-        const float factor = quantizer.factor(scale);
+        for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
+            const int i = first + j;
+            const i64 row = deal.row + i * deal.row_step;
+            const u32 vector = (u32)(deal.vector + i * deal.vector_step), group = vector / kSpan;
+            float v[kLane];
+            unpack<T, 16>(held[j], v);
+            const float amax = warp_max<kSpan>(magnitude(v));
+            const auto scale = quantizer.scale(amax);
+            const float factor = quantizer.factor(scale);
 #pragma unroll
-        for (int j = 0; j < kLane; j++) v[j] *= factor;
-        store_bytes<kBytes, kVec>(out + i * out_step, (int)vector * kBytes,
-                                  row < p.rows && !deal.idle ? Quantizer::bytes(p.hidden) : 0, quantizer.pack(v));
-        if (vector % kSpan == 0 && row < rows && group < (u32)groups && !deal.idle)
-            quantizer.store(scale, row, (int)group);
+            for (int k = 0; k < kLane; k++) v[k] *= factor;
+            store_bytes<kBytes, kVec>(out + i * out_step, (int)vector * kBytes,
+                                      row < p.rows && !deal.idle ? Quantizer::bytes(p.hidden) : 0, quantizer.pack(v));
+            if (vector % kSpan == 0 && row < rows && group < (u32)groups && !deal.idle)
+                quantizer.store(scale, row, (int)group);
+        }
     }
 }
 
-// The reverse: kBits for each value, which `unpack` widens to f32; `factor` is what a value of a row and block of kGroup
-// columns is multiplied by.
+// The reverse: kBits for each value, which `unpack` widens to f32; `factor` is what a value of a row and block of
+// kGroup columns is multiplied by.
 template <class T, int kBits, int kGroup, int kHeld, int kVec, class P, class Dequantizer>
 PB_FN void dequantize_groups(const P& p, const Dequantizer& dequantizer) {
     constexpr int kLane = kLanes<T, 16>, kBytes = kLane * kBits / 8;
@@ -140,25 +149,28 @@ PB_FN void dequantize_groups(const P& p, const Dequantizer& dequantizer) {
     const u8* x = (const u8*)p.x + deal.row * p.x_stride;
     T* out = (T*)p.out + deal.row * p.out_stride;
     const i64 x_step = deal.row_step * p.x_stride, out_step = deal.row_step * p.out_stride;
-    words<kBytes> held[kHeld];
-    float factor[kHeld];
+#pragma unroll 1
+    for (int first = 0; first < kHeld; first += kFlight<kHeld, kVec>) {
+        words<kBytes> held[kFlight<kHeld, kVec>];
+        float factor[kFlight<kHeld, kVec>];
 #pragma unroll
-    for (int i = 0; i < kHeld; i++) {
-        const int vector = deal.vector + i * deal.vector_step;
-        const i64 row = deal.row + i * deal.row_step;
-        const bool valid = row < p.rows && !deal.idle && vector * kLane < p.hidden;
-        held[i] = load_bytes<kBytes, kVec>(x + i * x_step, vector * kBytes, valid ? p.hidden * kBits / 8 : 0);
-        factor[i] = valid ? dequantizer.factor(row, vector * kLane / kGroup) : 0.f;
-    }
+        for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
+            const int i = first + j, vector = deal.vector + i * deal.vector_step;
+            const i64 row = deal.row + i * deal.row_step;
+            const bool valid = row < p.rows && !deal.idle && vector * kLane < p.hidden;
+            held[j] = load_bytes<kBytes, kVec>(x + i * x_step, vector * kBytes, valid ? p.hidden * kBits / 8 : 0);
+            factor[j] = valid ? dequantizer.factor(row, vector * kLane / kGroup) : 0.f;
+        }
 #pragma unroll
-    for (int i = 0; i < kHeld; i++) {
-        const int vector = deal.vector + i * deal.vector_step;
-        float v[kLane];
-        dequantizer.unpack(held[i], v);
+        for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
+            const int i = first + j;
+            float v[kLane];
+            dequantizer.unpack(held[j], v);
 #pragma unroll
-        for (int j = 0; j < kLane; j++) v[j] = dequantizer.value(v[j], factor[i]);
-        store_lanes<T, kVec>(out + i * out_step, vector * kLane,
-                             deal.row + i * deal.row_step < p.rows && !deal.idle ? p.hidden : 0, pack<T, 16>(v));
+            for (int k = 0; k < kLane; k++) v[k] = dequantizer.value(v[k], factor[j]);
+            store_lanes<T, kVec>(out + i * out_step, (deal.vector + i * deal.vector_step) * kLane,
+                                 deal.row + i * deal.row_step < p.rows && !deal.idle ? p.hidden : 0, pack<T, 16>(v));
+        }
     }
 }
 

@@ -6,12 +6,13 @@
 
 namespace pb {
 
-// Heads of one part of a token that a thread takes: where FP8 is rounded in software, more of them take long to compile.
+// Heads of one part of a token that a thread takes: where FP8 is rounded in software, more of them take long to
+// compile.
 inline constexpr int kQuantizedHeads = 2;
 
-// The parts of a token, in this order: q and k that turn, q and k that do not, v. A thread takes one unit, two accesses of
-// kVec bytes, of some heads of one part. kPaged: k and v go to the slots of their tokens, else to rows like q.
-// P has the fields of pb_rope_quantize_append_params; without kPaged, those of pb_rope_quantize_params.
+// The parts of a token, in this order: q and k that turn, q and k that do not, v. A thread takes one unit, two accesses
+// of kVec bytes, of some heads of one part. kPaged: k and v go to the slots of their tokens, else to rows like q. P has
+// the fields of pb_rope_quantize_append_params; without kPaged, those of pb_rope_quantize_params.
 template <class T, class Q, class Index, int kVec, bool kPaged, class P> PB_FN void rope_quantize(const P& p) {
     constexpr int kLane = kLanes<T, kVec>, kParts = (int)(sizeof(p.from) / sizeof(p.from[0]));
     const u32 index = blockIdx.x * blockDim.x + threadIdx.x;

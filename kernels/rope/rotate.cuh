@@ -23,7 +23,8 @@ PB_FN void turn(float& x, float& y, float sine, float cosine) {
     x = t;
 }
 
-// The values of the accesses a and b of a unit. Interleaved, pairs are neighbours; otherwise one comes from each access.
+// The values of the accesses a and b of a unit. Interleaved, pairs are neighbours; otherwise one comes from each
+// access.
 template <int kLane>
 PB_FN void rotate(float (&a)[kLane], float (&b)[kLane], const float (&sine)[kLane], const float (&cosine)[kLane],
                   bool interleave) {
@@ -65,9 +66,9 @@ PB_FN void cached(const void* cache, i64 stride, i64 position, i64 positions, in
     }
 }
 
-// Queries and keys of every token, kVec bytes an access. A thread takes one unit of up to kHeads heads of a token. Units
-// behind those that turn copy the columns behind rotary_dim, if there are such. P has the fields of pb_apply_rope_params;
-// angles(token, frequency, sine, cosine) gives those of the unit's pairs.
+// Queries and keys of every token, kVec bytes an access. A thread takes one unit of up to kHeads heads of a token.
+// Units behind those that turn copy the columns behind rotary_dim, if there are such. P has the fields of
+// pb_apply_rope_params; angles(token, frequency, sine, cosine) gives those of the unit's pairs.
 template <class T, int kVec, class P, class Angles> PB_FN void rotate_heads(const P& p, const Angles& angles) {
     constexpr int kLane = kLanes<T, kVec>;
     const u32 index = blockIdx.x * blockDim.x + threadIdx.x;

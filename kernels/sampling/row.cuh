@@ -33,6 +33,14 @@ PB_FN u32 key_index(u64 key) {
     return ~(u32)key;
 }
 
+// Brings what a thread reads later into the first cache.
+PB_FN void prefetch(const void* ptr) {
+#if PB_DEVICE
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(ptr));
+#else
+    (void)ptr;
+#endif
+}
 PB_FN int lowest_bit(u32 m) {
 #if PB_DEVICE
     return __ffs((int)m) - 1;
@@ -106,27 +114,35 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
         }
         return w;
     }
-    PB_FN void read(int s, words<16> (&w)[kParts]) const {
-#pragma unroll
-        for (int i = 0; i < kParts; i++) w[i] = read(s, i);
-    }
     // The weight of what was read. NaN stays, so that it reaches the sum.
     PB_FN float weight(u32 bits) const {
         const float v = bits_of<float>(bits);
         if constexpr (kSource == kLogits) return exp_of(v - top);
         else return v <= 0.f ? 0.f : v;
     }
-    // A lane's weights of part i of one of the block's segments.
-    PB_FN void weights(int s, int i, float (&v)[4]) const {
-        const words<16> w = kHeld ? ld<16>(held + element(s - first, i)) : read(s, i);
-#pragma unroll
-        for (int j = 0; j < 4; j++) v[j] = kHeld ? bits_of<float>(w.w[j]) : weight(w.w[j]);
+    // What there is of part i of one of the block's segments: weights, or what was read.
+    PB_FN words<16> stored(int s, int i) const {
+        return kHeld ? ld<16>(held + element(s - first, i)) : read(s, i);
     }
-    PB_FN void hold(int s, const words<16> (&w)[kParts]) const {
-        if constexpr (kHeld) {
+    PB_FN float weight_of(u32 bits) const { return kHeld ? bits_of<float>(bits) : weight(bits); }
+    // All parts of a segment, which is read or else held: whole vectors all at once, single elements part by part.
+    template <bool kRead, class F> PB_FN void each_part(int s, F part) const {
+        if constexpr (kVec == 16 || (kHeld && !kRead)) {
+            words<16> w[kParts];
 #pragma unroll
-            for (int i = 0; i < kParts; i++) st<16>(held + element(s - first, i), w[i]);
+            for (int i = 0; i < kParts; i++) w[i] = kRead ? read(s, i) : stored(s, i);
+#pragma unroll
+            for (int i = 0; i < kParts; i++) part(i, w[i]);
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < kParts; i++) {
+                words<16> w = kRead ? read(s, i) : stored(s, i);
+                part(i, w);
+            }
         }
+    }
+    PB_FN void hold(int s, int i, const words<16>& w) const {
+        if constexpr (kHeld) st<16>(held + element(s - first, i), w);
     }
 
     template <class T> static PB_FN void publish(T* own, T v) {
@@ -141,35 +157,31 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
     PB_FN void load() {
         if constexpr (kBlocks > 1) cluster_arrive();
         const int step = warps();
-        int s = first + (int)warp_id();
-        words<16> w[kParts] = {};
-        if (s < last) read(s, w);
         float most = kSource == kLogits ? -kInf : 0.f;
-        if constexpr (kBlocks > 1) cluster_wait();  // all blocks have begun: their memory may be written
+        // The memory of other blocks may be written when they have begun.
+        bool waiting = kBlocks > 1;
 #pragma unroll 1
-        while (s < last) {
-            if constexpr (kSource == kLogits) {
+        for (int s = first + (int)warp_id(); s < last; s += step) {
+            float sum = 0.f;
+            each_part<true>(s, [&](int i, words<16>& w) {
 #pragma unroll
-                for (int i = 0; i < kParts; i++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) most = max_op{}(most, bits_of<float>(w[i].w[j]));
-            } else {
-                float sum = 0.f;
-#pragma unroll
-                for (int i = 0; i < kParts; i++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) {
-                        const float v = weight(w[i].w[j]);
-                        w[i].w[j] = bits_of<u32>(v);
+                for (int j = 0; j < 4; j++) {
+                    if constexpr (kSource == kLogits) {
+                        most = max_op{}(most, bits_of<float>(w.w[j]));
+                    } else {
+                        const float v = weight(w.w[j]);
+                        w.w[j] = bits_of<u32>(v);
                         most = max_f(most, v);
                         sum += v;
                     }
-                publish(mass + s, warp_sum(sum));
-            }
-            hold(s, w);
-            s += step;
-            if (s < last) read(s, w);
+                }
+                hold(s, i, w);
+            });
+            if (waiting) cluster_wait();
+            waiting = false;
+            if constexpr (kSource != kLogits) publish(mass + s, warp_sum(sum));
         }
+        if (waiting) cluster_wait();
         publish(tops + rank() * step + (int)warp_id(), warp_reduce(most, max_op{}));
         sync();
         if constexpr (kSource == kLogits) {
@@ -189,23 +201,16 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
     PB_FN void weigh() {
 #pragma unroll 1
         for (int s = first + (int)warp_id(); s < last; s += warps()) {
-            words<16> w[kParts];
-            if constexpr (kHeld) {
-#pragma unroll
-                for (int i = 0; i < kParts; i++) w[i] = ld<16>(held + element(s - first, i));
-            } else {
-                read(s, w);
-            }
             float sum = 0.f;
-#pragma unroll
-            for (int i = 0; i < kParts; i++)
+            each_part<false>(s, [&](int i, words<16>& w) {
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    const float v = weight(w[i].w[j]);
-                    w[i].w[j] = bits_of<u32>(v);
+                    const float v = weight(w.w[j]);
+                    w.w[j] = bits_of<u32>(v);
                     sum += v;
                 }
-            hold(s, w);
+                hold(s, i, w);
+            });
             publish(mass + s, warp_sum(sum));
         }
     }
@@ -220,22 +225,21 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
     PB_FN void measure(u64 key) const {
 #pragma unroll 1
         for (int s = first + (int)warp_id(); s < last; s += warps()) {
-            float v[kParts][4], sum = 0.f;
-#pragma unroll
-            for (int i = 0; i < kParts; i++) weights(s, i, v[i]);
-            u32 n = 0;
             // Only in one segment of the row does the index of a token matter.
             const bool mixed = (u32)s == key_index(key) / kSegment;
             const u32 from = least(key, s, s * kSegment);
-#pragma unroll
-            for (int i = 0; i < kParts; i++)
+            float sum = 0.f;
+            u32 n = 0;
+            each_part<false>(s, [&](int i, words<16>& w) {
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    if (mixed && bits_of<u32>(v[i][j]) < least(key, s, element(s, i) + j)) v[i][j] = 0.f;
-                    const bool in = bits_of<u32>(v[i][j]) >= from;
-                    sum += in ? v[i][j] : 0.f;
+                    u32 bits = bits_of<u32>(weight_of(w.w[j]));
+                    if (mixed && bits < least(key, s, element(s, i) + j)) bits = 0;
+                    const bool in = bits >= from;
+                    sum += in ? bits_of<float>(bits) : 0.f;
                     n += in ? 1u : 0u;
                 }
+            });
             publish(mass + s, warp_sum(sum));
             publish(count + s, warp_reduce(n, add_op{}));
         }
@@ -258,7 +262,7 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
         return r;
     }
     // The segment in which the share u of the mass lies, and how far into it. The sum of all masses is positive.
-    PB_FN int segment_at(double u, float& rest) const {
+    PB_FN int segment_at(double u, double& rest) const {
         const int per = (segments + 31) / 32, begin = (int)lane_id() * per, end = min_i(begin + per, segments);
         double own = 0.;
 #pragma unroll 1
@@ -269,32 +273,34 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
         const u32 some = warp_ballot(own > 0.), beyond = some & warp_ballot(upto > target);
         const int lane = beyond ? lowest_bit(beyond) : highest_bit(some);
         int found = 0;
-        float part = 0.f;
+        double part = 0.;
         if ((int)lane_id() == lane) {
             double at = lane ? before : 0.;
 #pragma unroll 1
             for (int s = begin; s < end; s++) {
                 if (!(mass[s] > 0.f)) continue;
                 found = s;
-                part = (float)(target - at);
+                part = target - at;
                 at += (double)mass[s];
                 if (at > target) break;
             }
         }
-        rest = shfl(part, lane);
+        rest = shfl_wide(part, lane);
         return shfl(found, lane);
     }
     // The key of the token of segment s before which there is at most `rest` mass, among those that come before `limit`.
-    PB_FN u64 token_at(int s, float rest, u64 limit) const {
+    PB_FN u64 token_at(int s, double rest, u64 limit) const {
         // As in segment_at(): the last part, lane and token of any weight if rounding leaves nothing beyond.
         int at = 0;
-        float own = 0.f, to = rest, w[4] = {0.f, 0.f, 0.f, 0.f};
+        float own = 0.f, w[4] = {0.f, 0.f, 0.f, 0.f};
+        double to = rest;
 #pragma unroll 1
         for (int i = 0; i < kParts; i++) {
+            const words<16> read = stored(s, i);
             float v[4], part = 0.f;
-            weights(s, i, v);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
+                v[j] = weight_of(read.w[j]);
                 if (bits_of<u32>(v[j]) < least(limit, s, element(s, i) + j)) v[j] = 0.f;
                 part += v[j];
             }
@@ -305,11 +311,11 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
             to = rest;
 #pragma unroll
             for (int j = 0; j < 4; j++) w[j] = v[j];
-            if (all > rest) break;
-            rest -= all;
+            if ((double)all > rest) break;
+            rest -= (double)all;
         }
         const float upto = warp_scan(own, add_op{}), before = shfl_up(upto, 1);
-        const u32 some = warp_ballot(own > 0.f), beyond = some & warp_ballot(upto > to);
+        const u32 some = warp_ballot(own > 0.f), beyond = some & warp_ballot((double)upto > to);
         const int lane = beyond ? lowest_bit(beyond) : highest_bit(some);
         u64 key = 0;
         float sum = lane_id() ? before : 0.f;
@@ -319,7 +325,7 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
             if (!open || !(w[j] > 0.f)) continue;
             key = order_key(bits_of<u32>(w[j]), (u32)(element(s, at) + j));
             sum += w[j];
-            open = !(sum > to);
+            open = !((double)sum > to);
         }
         return shfl_wide(key, lane);
     }

@@ -1,7 +1,7 @@
 //! What the ops that draw tokens share: how a row is laid over blocks, where random numbers come from, and the float64
-//! reference of a draw.
+//! reference of a draw. Then what the ops that select the greatest elements share.
 
-use crate::binding::{Checked, Launch, Params, Problem, Target, Tensor, Wrong};
+use crate::binding::{Checked, Choices, Draw, Launch, Params, Problem, Tactic, Target, Tensor, Wrong};
 
 /// Bytes of a full vector.
 pub(crate) const VECTOR: u32 = 16;
@@ -98,4 +98,165 @@ pub(crate) fn drawn(weights: &[f64], mass: f64, u: f64) -> Vec<usize> {
 /// Whether a mass is less than a bound; nothing where rounding decides.
 pub(crate) fn less(mass: f64, bound: f64, total: f64) -> Option<bool> {
     ((mass - bound).abs() > SLACK * total).then_some(mass < bound)
+}
+
+/// How the ops that select the greatest elements lie on the GPU, as in row_keys.cuh and select.cuh.
+pub(crate) struct Selection {
+    rows: u32,
+    /// Blocks that take a row.
+    blocks: u32,
+    threads: u32,
+    /// Bits that hold the last index of a row.
+    pub(crate) tie_bits: i32,
+    /// Bytes of shared memory before the keys.
+    pub(crate) list: u32,
+    /// Vectors of keys that stay in shared memory.
+    pub(crate) resident: u32,
+}
+
+impl Selection {
+    /// Dynamic shared memory of a block that is alone with a row, and of one in a cluster. With what is static, the first
+    /// fits every GPU from sm_75 on, the second every GPU that has clusters, twice on those with 227 KiB.
+    const ALONE: u32 = 44 << 10;
+    const SHARED: u32 = 76 << 10;
+    /// What sums of masses take of that.
+    const MASS: u32 = 8 << 10;
+    /// Candidates that are listed.
+    const LIST: u32 = 8 << 10;
+    /// Elements of a row that is short: a block of 256 threads takes it.
+    const SHORT: i64 = 4096;
+    /// Bytes of a row below which a second block costs more than it brings.
+    const WORTH: u64 = 32 << 10;
+    /// Blocks that keep a large GPU busy.
+    const BUSY: u64 = 132;
+
+    /// Orders the legal tactics for these rows.
+    pub(crate) fn choose(rows: &Tensor, target: Target, choices: &mut Choices) {
+        let (short, long, cluster) = ([256, 0], [1024, 0], [512, 1]);
+        let clusters = has_clusters(target);
+        let alone = if rows.shape()[1] <= Self::SHORT { [short, long] } else { [long, short] };
+        if clusters && Self::blocks(rows, Self::SHARED) > 1 {
+            choices.push(&cluster);
+        }
+        alone.iter().for_each(|t| choices.push(t));
+        if clusters {
+            choices.push(&cluster);
+        }
+    }
+
+    /// Blocks of a cluster: as many as keep a row in shared memory, nearly, and as keep the GPU busy.
+    fn blocks(rows: &Tensor, room: u32) -> u32 {
+        let bytes = rows.shape()[1] as u64 * rows.dtype.bytes() as u64;
+        let mut blocks = 1;
+        while blocks < u64::from(CLUSTER) {
+            let full = bytes / blocks > u64::from(room) * 5 / 4;
+            let idle = rows.shape()[0] as u64 * blocks < Self::BUSY && bytes / blocks > Self::WORTH;
+            if !full && !idle {
+                break;
+            }
+            blocks *= 2;
+        }
+        blocks as u32
+    }
+
+    /// The layout of a tactic. `sorted`: values that are sorted; `mass`: masses are summed, not only elements.
+    pub(crate) fn new(rows: &Tensor, tactic: &Tactic, sorted: u32, mass: bool) -> Self {
+        let [threads, cluster, ..] = tactic.0;
+        let (count, cols, element) = (rows.shape()[0], rows.shape()[1] as u64, rows.dtype.bytes() as u64);
+        let list = Self::LIST.max(8 * sorted);
+        let room = if cluster == 1 { Self::SHARED } else { Self::ALONE } - if mass { Self::MASS } else { 0 } - list;
+        let blocks = if cluster == 1 { Self::blocks(rows, room) } else { 1 };
+        // A row that begins within a vector reaches into one more.
+        let vectors = (cols * element).div_ceil(u64::from(VECTOR)) + 1;
+        let resident = vectors.div_ceil(u64::from(blocks)).min(u64::from(room / VECTOR)) as u32;
+        let tie_bits = (64 - (cols - 1).leading_zeros()) as i32;
+        Self { rows: count as u32, blocks, threads, tie_bits, list, resident }
+    }
+
+    /// The launch.
+    pub(crate) fn launch(&self, params: Params) -> Launch {
+        let shared = self.list + self.resident * VECTOR;
+        Launch::new(params, [self.rows * self.blocks, 1, 1], self.threads).shared(shared).cluster(self.blocks)
+    }
+}
+
+/// The indices of a row, the greatest element first: NaN before everything, of equal ones the first, or the last if
+/// `late`.
+pub(crate) fn ranked(row: &[f64], late: bool) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..row.len()).collect();
+    if late {
+        order.reverse();
+    }
+    let above = |a: f64, b: f64| b.is_nan().cmp(&a.is_nan()).then(b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal));
+    order.sort_by(|a, b| above(row[*a], row[*b]));
+    order
+}
+
+/// Scores of rows that differ in kind: any, many equal ones, many -inf, nothing but one number.
+pub(crate) fn draw_scores(draw: &mut Draw<'_>, name: &str, cols: i64) {
+    let Some(x) = draw.tensors.get_mut(name) else { return };
+    for (i, row) in x.chunks_exact_mut(cols as usize).enumerate() {
+        for v in row.iter_mut() {
+            match i % 4 {
+                1 => *v = (*v * 4.0).round() / 4.0,
+                2 if draw.random.below(3) > 0 => *v = f64::NEG_INFINITY,
+                3 => *v = if i % 8 == 3 { f64::NEG_INFINITY } else { 1.5 },
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Probabilities of rows that differ in kind: any, many equal ones, many zeros, all equal.
+pub(crate) fn draw_probs(draw: &mut Draw<'_>, name: &str, cols: i64) {
+    draw_scores(draw, name, cols);
+    let Some(x) = draw.tensors.get_mut(name) else { return };
+    for row in x.chunks_exact_mut(cols as usize) {
+        row.iter_mut().for_each(|v| *v = v.exp());
+        let sum: f64 = row.iter().sum();
+        row.iter_mut().for_each(|v| *v /= if sum > 0.0 { sum } else { 1.0 });
+    }
+}
+
+/// The k of each row: those of a tensor or that of all, at least 1 and at most all.
+pub(crate) fn top_ks(problem: &Problem, rows: usize, cols: usize) -> Vec<usize> {
+    let given = problem.inputs.get("top_ks");
+    let k = |row| given.map_or(problem.scalars["top_k"], |all| all[row]);
+    (0..rows).map(|row| (k(row).max(1.0) as usize).min(cols)).collect()
+}
+
+/// A k for each row, also such as are no number of elements.
+pub(crate) fn draw_top_ks(draw: &mut Draw<'_>, cols: i64) {
+    let Some(k) = draw.tensors.get_mut("top_ks") else { return };
+    let choices = [0, 1, 2, 10, cols / 2, cols - 1, cols, cols + 1, -3];
+    k.iter_mut().for_each(|k| *k = choices[draw.random.below(9) as usize] as f64);
+}
+
+/// What is kept of a row, over its sum; the rest is 0.
+pub(crate) fn renormed(row: &[f64], kept: &[usize]) -> Vec<f64> {
+    let sum: f64 = kept.iter().map(|i| row[*i]).sum();
+    let mut out = vec![0.0; row.len()];
+    kept.iter().filter(|_| sum > 0.0).for_each(|i| out[*i] = row[*i] / sum);
+    out
+}
+
+/// The indices of the k greatest scores of each row of `lengths[row]` scores, in their order.
+pub(crate) fn taken(problem: &Problem) -> Vec<Vec<usize>> {
+    let (max_len, k) = (problem.dims["max_len"] as usize, problem.dims["k"] as usize);
+    let rows = problem.inputs["input"].chunks_exact(max_len).zip(&problem.inputs["lengths"]);
+    let taken = rows.map(|(row, length)| {
+        let mut taken = ranked(&row[..(length.max(0.0) as usize).min(max_len)], problem.scalars["tie_break"] == 2.0);
+        taken.truncate(k);
+        taken.sort_unstable();
+        taken
+    });
+    taken.collect()
+}
+
+/// A length for each row, also such as are none.
+pub(crate) fn draw_lengths(draw: &mut Draw<'_>) {
+    let (max_len, k) = (draw.dims["max_len"], draw.dims["k"]);
+    let Some(lengths) = draw.tensors.get_mut("lengths") else { return };
+    let choices = [max_len, max_len / 2, k, k + 1, 0, 1, -2, max_len + 3];
+    lengths.iter_mut().for_each(|n| *n = choices[draw.random.below(8) as usize] as f64);
 }

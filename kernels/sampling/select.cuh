@@ -136,13 +136,13 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
         }
     }
 
-    // The bin in which the element number `need` falls, or that in which the mass from above reaches `mass`. False: the
-    // bins hold less. `below`: bits of the key below the digit.
-    PB_FN bool find(const u32* bins, u64 prefix, int width, int below, u32 need, double mass, bool by_mass, u32* slots,
-                    double* wide, Found* found) const {
-        const int first = kBins - ((int)threadIdx.x + 1) * kEach;  // thread 0 has the greatest digits
+    // The bin in which the element number `need` falls, or that in which the mass from above reaches `mass`, which at
+    // `first` is a share of all. False: the bins hold less. `below`: bits of the key below the digit.
+    PB_FN bool find(const u32* bins, u64 prefix, int width, int below, u32 need, double& mass, bool by_mass, bool first,
+                    u32* slots, double* wide, Found* found) const {
+        const int bin = kBins - ((int)threadIdx.x + 1) * kEach;  // thread 0 has the greatest digits
         u64 count[kEach];
-        gather(bins + first, count);
+        gather(bins + bin, count);
         u32 own = 0, all;
 #pragma unroll
         for (int i = 0; i < kEach; i++) own += (u32)count[i];
@@ -154,7 +154,7 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
                 for (int i = kEach - 1; i >= 0; i--) {
                     const u32 c = (u32)count[i];
                     if (before < need && need <= before + c)
-                        *found = {prefix << width | (u32)(first + i), 0., 0., before, c, 0u};
+                        *found = {prefix << width | (u32)(bin + i), 0., 0., before, c, 0u};
                     before += c;
                 }
             }
@@ -164,18 +164,19 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
             u64 low[kEach], carry[kEach];
             double part[kEach], weight = 0., total;
             if (by_mass) {
-                gather(bins + kBins + first, low);
-                gather(bins + 2 * kBins + first, carry);
+                gather(bins + kBins + bin, low);
+                gather(bins + 2 * kBins + bin, carry);
             }
 #pragma unroll
             for (int i = 0; i < kEach; i++) {
-                const u32 key = (u32)((prefix << width | (u32)(first + i)) << below);
+                const u32 key = (u32)((prefix << width | (u32)(bin + i)) << below);
                 part[i] = by_mass && count[i] ? (double)count[i] * (double)Keys::value(key) +
                                                     (double)(low[i] + (carry[i] << 32)) * Keys::unit(key)
                                               : 0.;
                 weight += part[i];
             }
             double above = block_scan(weight, add_op{}, 0., wide, total) - weight;
+            if (first) mass *= total;
             bool here = false;
             Found f{};
 #pragma unroll
@@ -184,7 +185,7 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
                 const bool reached = by_mass ? above + part[i] >= mass : before < need && need <= before + c;
                 if (!here && c && reached) {
                     here = true;
-                    f = {prefix << width | (u32)(first + i), above, part[i], before, c, 0u};
+                    f = {prefix << width | (u32)(bin + i), above, part[i], before, c, 0u};
                 }
                 above += part[i];
                 before += c;
@@ -202,7 +203,8 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
         }
     }
 
-    // Brings the row's keys into shared memory and finds the limit: kMass, of the mass `mass`, else of `need` elements.
+    // Brings the row's keys into shared memory and finds the limit: of `need` elements, or kMass: of the share `mass` of
+    // the whole mass.
     // All blocks of a cluster must be there until sync() has been called once more.
     PB_FN Cut operator()(u32 need, double mass) const {
         PB_SHARED_ARRAY(u64, space, kWords);  // two sets of bins, in turn
@@ -277,7 +279,7 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
                     if (warp_ballot(bad != 0)) return {0, 0., true};
                 }
             }
-            if (!find(bins, prefix, width, below, need, mass, by_mass, slots, wide, found)) {
+            if (!find(bins, prefix, width, below, need, mass, by_mass, pass == 0, slots, wide, found)) {
                 const u64 at = pass ? prefix << (shift + width) : 0;
                 return {at > ties.everything() ? at : ties.everything(), above + (kMass ? found[0].mass : 0.), false};
             }

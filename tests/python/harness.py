@@ -24,7 +24,8 @@ class Skip(Exception):
 
 
 def check(*needs):
-    """Marks a check that needs modules, "host" (what compiles for the host target), "cuda" or "two GPUs"."""
+    """Marks a check that needs modules, "host" (what compiles for the host target), "cpu" (the tensors are there), "cuda"
+    or "two GPUs"."""
 
     def keep(body):
         CHECKS.append((f"{body.__module__.removeprefix('check_')} {body.__name__}", needs, body))
@@ -41,6 +42,8 @@ def missing(need):
         import torch
 
         return None if torch.cuda.device_count() >= (2 if need == "two GPUs" else 1) else need
+    if need == "cpu":
+        return None if Setup.device == "cpu" else f"{need} (--device cpu)"
     if need == "host":
         import parbake
 

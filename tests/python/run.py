@@ -11,6 +11,8 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
 
   package   what is public agrees with op.toml, stubs, reference page and exports; what an import costs
   values    the same numbers from NumPy, PyTorch and JAX, against float64
+  outputs   several outputs, tensors that may be absent, choices, functions written by hand: of ops made for this
+  families  a function of each kind from each framework
   errors    wrong arguments: the right exception, and nothing written
   threads   many threads, also while a kernel is compiled
   torch     torch.compile, gradients, graphs, streams, devices
@@ -31,7 +33,10 @@ import sys
 import harness
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
-PARTS = ("package", "values", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench", "references")
+PARTS = (
+    "package", "values", "outputs", "families", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench",
+    "references",
+)  # fmt: skip
 
 
 def main():

@@ -61,7 +61,10 @@ fn silu_of_every_bf16_is_within_one_unit_in_the_last_place() {
             let want = DType::Bf16.round(x / (1.0 + (-x).exp()) * value(factor));
             let got = value(*got);
             let same = got == want || (got.is_nan() && want.is_nan());
-            assert!(same || (got - want).abs() <= DType::Bf16.ulp(want), "silu({x:e}) · {factor:#x}: {got:e}, {want:e}");
+            assert!(
+                same || (got - want).abs() <= DType::Bf16.ulp(want),
+                "silu({x:e}) · {factor:#x}: {got:e}, {want:e}"
+            );
         }
     }
 }

@@ -18,19 +18,19 @@ pub(crate) fn library() -> &'static Library {
     library
 }
 
-/// The host target, and every GPU.
+/// Every GPU; without one the host target, which is slow and takes the short lists only.
 pub(crate) fn places() -> &'static [Place] {
     static PLACES: OnceLock<Vec<Place>> = OnceLock::new();
     PLACES.get_or_init(|| {
         let devices = parbake::driver::ready().map(|r| r.devices.as_slice()).unwrap_or_default();
-        let devices = devices.iter().map(|d| Place::Cuda(d.ordinal));
-        [Place::Host].into_iter().chain(devices).collect()
+        let devices: Vec<_> = devices.iter().map(|d| Place::Cuda(d.ordinal)).collect();
+        if devices.is_empty() { vec![Place::Host] } else { devices }
     })
 }
 
-/// Whether there is a GPU: then the peers' whole lists of shapes are run, there only.
+/// Whether there is a GPU: then the peers' whole lists of shapes are run.
 pub(crate) fn gpu() -> bool {
-    places().len() > 1
+    places() != [Place::Host]
 }
 
 /// A call on random data.

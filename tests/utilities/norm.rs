@@ -82,12 +82,9 @@ fn fused_add_rmsnorm_quant_per_token_is_right() {
 
 #[test]
 fn every_norm_takes_weights_stored_as_their_difference_from_one() {
-    for op in [
-        "rmsnorm_quant",
-        "fused_add_rmsnorm_quant",
-        "rmsnorm_quant_per_token",
-        "fused_add_rmsnorm_quant_per_token",
-    ] {
+    for op in
+        ["rmsnorm_quant", "fused_add_rmsnorm_quant", "rmsnorm_quant_per_token", "fused_add_rmsnorm_quant_per_token"]
+    {
         for hidden in [96, 2048, 2049] {
             let dims = [("rows", 3), ("hidden", hidden)];
             Case::new(op).axis("dtype", "f16").axis("out_dtype", "e4m3").dims(&dims).scalar("weight_bias", 1.0).check();
@@ -108,7 +105,9 @@ fn qk_rmsnorm_is_right() {
         (33, 1, 1, 1, 0, 0),
         (0, 2, 1, 128, 0, 0),
     ];
-    for (dtype, &(tokens, q, kv, dim, pad, offset)) in pairs(&["f16", "bf16", "f32"], &shapes.iter().collect::<Vec<_>>()) {
+    for (dtype, &(tokens, q, kv, dim, pad, offset)) in
+        pairs(&["f16", "bf16", "f32"], &shapes.iter().collect::<Vec<_>>())
+    {
         let dims = [("tokens", tokens), ("q_heads", q), ("kv_heads", kv), ("head_dim", dim)];
         Case::new("qk_rmsnorm").axis("dtype", dtype).dims(&dims).strided(pad, offset).seed(dim as u64).check();
     }
@@ -149,9 +148,8 @@ fn queries_and_keys_may_be_slices_of_one_tensor() {
         Tensor::new(data, DType::F32, &shape, &[width as i64, DIM as i64, 1]).unwrap()
     };
     let (q, k) = (slice(&mut packed, 0, q_heads), slice(&mut packed, q_heads, kv_heads));
-    let weights = [dense(&mut weight.clone(), DType::F32, &[DIM as i64]), dense(&mut weight, DType::F32, &[DIM as i64])];
     let mut other = weight.clone();
-    let weights = [weights[1], { dense(&mut other, DType::F32, &[DIM as i64]) }];
+    let weights = [&mut weight, &mut other].map(|w| dense(w, DType::F32, &[DIM as i64]));
     call("qk_rmsnorm", &[q, k, weights[0], weights[1]], &[1e-6, 0.0]);
     for (i, (old, new)) in before.chunks(DIM).zip(packed.chunks(DIM)).enumerate() {
         if i % (width / DIM) >= q_heads + kv_heads {

@@ -5,7 +5,8 @@ use crate::harness::{Case, gpu, pairs};
 const DTYPES: [&str; 6] = ["f16", "bf16", "f32", "e4m3", "e5m2", "u8"];
 
 /// Tokens, heads, head size, page size.
-const SHAPES: &[[i64; 4]] = &[[0, 2, 64, 16], [1, 1, 1, 1], [17, 4, 64, 5], [9, 3, 80, 16], [33, 2, 7, 8], [40, 1, 128, 64]];
+const SHAPES: &[[i64; 4]] =
+    &[[0, 2, 64, 16], [1, 1, 1, 1], [17, 4, 64, 5], [9, 3, 80, 16], [33, 2, 7, 8], [40, 1, 128, 64]];
 const LARGE: &[[i64; 4]] = &[[127, 8, 128, 16], [577, 4, 256, 8], [4096, 8, 128, 16]];
 
 fn shapes() -> impl Iterator<Item = [i64; 4]> {
@@ -26,7 +27,8 @@ fn paged(op: &str, dtype: &str, tokens: i64, page_size: i64, batch: i64) -> Case
 
 #[test]
 fn append_paged_kv_cache_is_right() {
-    for (i, ([tokens, heads, head_dim, page_size], dtype)) in pairs(&shapes().collect::<Vec<_>>(), &DTYPES).enumerate() {
+    for (i, ([tokens, heads, head_dim, page_size], dtype)) in pairs(&shapes().collect::<Vec<_>>(), &DTYPES).enumerate()
+    {
         let case = paged("append_paged_kv_cache", dtype, tokens, page_size, (i % 4) as i64);
         case.dims(&[("heads", heads), ("head_dim", head_dim)]).seed(i as u64).strided([0, 16, 3][i % 3], i % 2).check();
     }
@@ -37,7 +39,10 @@ fn append_paged_mla_kv_cache_is_right() {
     for (i, ([tokens, _, _, page_size], dtype)) in pairs(&shapes().collect::<Vec<_>>(), &DTYPES).enumerate() {
         let (ckv_dim, kpe_dim) = [(512, 64), (48, 16), (9, 5)][i % 3];
         let case = paged("append_paged_mla_kv_cache", dtype, tokens, page_size, 3);
-        case.dims(&[("ckv_dim", ckv_dim), ("kpe_dim", kpe_dim)]).seed(i as u64).strided([0, 16, 3][i / 3 % 3], 0).check();
+        case.dims(&[("ckv_dim", ckv_dim), ("kpe_dim", kpe_dim)])
+            .seed(i as u64)
+            .strided([0, 16, 3][i / 3 % 3], 0)
+            .check();
     }
 }
 

@@ -101,7 +101,10 @@ fn parts(op: &str, i: usize, [tokens, q, k, rotary, q_nope, k_nope, v]: [i64; 7]
     ];
     let case = Case::new(op).axis("dtype", dtype).axis("quant", quant).axis("index", index).dims(&dims);
     let case = if op == "rope_quantize" { case } else { case.dims(&[("v_dim", v)]) };
-    case.seed(i as u64).scalar("interleave", (i % 2) as f64).scalar("quant_scale_q", 0.5).scalar("quant_scale_kv", 300.0)
+    case.seed(i as u64)
+        .scalar("interleave", (i % 2) as f64)
+        .scalar("quant_scale_q", 0.5)
+        .scalar("quant_scale_kv", 300.0)
 }
 
 #[test]
@@ -109,7 +112,8 @@ fn rope_quantize_is_right() {
     for (i, shape) in PARTS.iter().enumerate() {
         for (j, (dtype, quant)) in pairs(&DTYPES[..2], &QUANTS).enumerate() {
             let case = parts("rope_quantize", i + j, *shape, [dtype, quant, INDEX[j % 2]]);
-            let case = if i == 4 { case } else { case.with("q_nope").with("q_nope_out").with("k_nope").with("k_nope_out") };
+            let case =
+                if i == 4 { case } else { case.with("q_nope").with("q_nope_out").with("k_nope").with("k_nope_out") };
             case.strided([0, 8, 3][j % 3], 0).check();
         }
     }
@@ -122,7 +126,8 @@ fn rope_quantize_append_is_right() {
             let case = parts("rope_quantize_append", i + j, *shape, [dtype, quant, INDEX[j % 2]]);
             let case = case.dims(&[("pages", 9), ("page_size", [1, 4, 16][i % 3]), ("kv_pages", 8), ("batch", 3)]);
             let case = case.with("v").with("v_cache");
-            let case = if i == 4 { case } else { case.with("q_nope").with("q_nope_out").with("k_nope").with("k_nope_cache") };
+            let case =
+                if i == 4 { case } else { case.with("q_nope").with("q_nope_out").with("k_nope").with("k_nope_cache") };
             case.strided([0, 8, 3][j % 3], 0).check();
         }
     }

@@ -1,5 +1,5 @@
-/* Two attention states of each head made one. cascade/merge.cuh has the formula, and what becomes of -inf, +inf and NaN.
- * Strides count elements. */
+/* Two attention states of each head made one. cascade/merge.cuh has the formula, and what becomes of -inf, +inf and
+ * NaN. Strides count elements. */
 #ifndef PARBAKE_CASCADE_MERGE_STATE_PARAMS_H
 #define PARBAKE_CASCADE_MERGE_STATE_PARAMS_H
 #include "parbake/abi.h"

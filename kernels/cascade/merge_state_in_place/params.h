@@ -1,6 +1,6 @@
-/* An attention state of each head, made one with another in its place, in the rows that the mask names. cascade/merge.cuh
- * has the formula, and what becomes of -inf, +inf and NaN. Rows whose mask is 0 stay as they are, and their other state is
- * not looked at. Strides count elements. */
+/* An attention state of each head, made one with another in its place, in the rows that the mask names.
+ * cascade/merge.cuh has the formula, and what becomes of -inf, +inf and NaN. Rows whose mask is 0 stay as they are,
+ * and their other state is not looked at. Strides count elements. */
 #ifndef PARBAKE_CASCADE_MERGE_STATE_IN_PLACE_PARAMS_H
 #define PARBAKE_CASCADE_MERGE_STATE_IN_PLACE_PARAMS_H
 #include "parbake/abi.h"

@@ -61,12 +61,12 @@ PB_FN u32 cluster_id() {
 // All threads of all blocks come to both, in the same order.
 PB_FN void cluster_arrive() {
 #if PB_CLUSTERS
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 #endif
 }
 PB_FN void cluster_wait() {
 #if PB_CLUSTERS
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 #else
     __syncthreads();
 #endif

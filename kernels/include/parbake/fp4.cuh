@@ -23,8 +23,8 @@ PB_FN float e2m1_magnitude(float v) {
     const float fine = fmaf(a, 2.f, 0x1p23f), middle = a + (0x1p23f + 2.f), coarse = fmaf(a, 0.5f, 0x1p23f + 4.f);
     return fminf(fminf(fine, middle), fminf(coarse, 0x1p23f + 7.f));
 }
-// The sign of a over byte 0, that of b over byte 1; the other bytes hold anything. NaN has none: on a GPU a product that
-// is NaN is positive.
+// The sign of a over byte 0, that of b over byte 1; the other bytes hold anything. NaN has none: on a GPU a product
+// that is NaN is positive.
 PB_FN u32 sign_bytes(float a, float b) {
 #if PB_DEVICE
     u32 r;
@@ -34,7 +34,8 @@ PB_FN u32 sign_bytes(float a, float b) {
     return (a == a && bits_of<u32>(a) >> 31 ? 0xffu : 0u) | (b == b && bits_of<u32>(b) >> 31 ? 0xff00u : 0u);
 #endif
 }
-// Four codes in 16 bits, put together as floats: integers below 2^24 are exact, and integer instructions are the scarcer.
+// Four codes in 16 bits, put together as floats: integers below 2^24 are exact, and integer instructions are the
+// scarcer.
 PB_FN u32 e2m1_quad(float a, float b, float c, float d) {
     float sum = fmaf(e2m1_magnitude(b) - 0x1p23f, 16.f, e2m1_magnitude(a));
     sum = fmaf(e2m1_magnitude(c) - 0x1p23f, 256.f, sum);

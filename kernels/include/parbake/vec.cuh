@@ -1,5 +1,5 @@
-// Memory access of 16, 8, 4, 2 or 1 bytes at a naturally aligned address. The launcher checks alignment on the host; the
-// host target checks it again at every access.
+// Memory access of 16, 8, 4, 2 or 1 bytes at a naturally aligned address. The launcher checks alignment on the host;
+// the host target checks it again at every access.
 //   ld       memory that the kernel may also write
 //   ld_nc    read-only for the whole kernel
 //   ld_once  read once: passes by L1

@@ -25,7 +25,7 @@ template <class T, int kBlock, int kRows, int kPeel> PB_FN void qk_rmsnorm(const
     tile.load(x, held);
     if constexpr (Tile::kWeightFirst) tile.load_weight(weight, w);
     const float inv_dim = 1.f / (float)p.head_dim;  // here: while the loads are under way
-    float v[kLane], edge[1], sum = 0.f;
+    float v[kLane], edge[1] = {}, sum = 0.f;
 #pragma unroll
     for (int i = 0; i < kHeld; i++) {
         unpack<T, 16>(held[i], v);

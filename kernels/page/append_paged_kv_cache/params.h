@@ -1,5 +1,6 @@
-/* Keys and values of tokens into the pages of a cache, bytes as they are. page/slot.cuh says which slot a token has; one
- * without a slot goes nowhere. Two tokens of one slot are an error nobody sees: either may win. Strides count bytes. */
+/* Keys and values of tokens into the pages of a cache, bytes as they are. page/slot.cuh says which slot a token has;
+ * one without a slot goes nowhere. Two tokens of one slot are an error nobody sees: either may win. Strides count
+ * bytes. */
 #ifndef PARBAKE_PAGE_APPEND_PAGED_KV_CACHE_PARAMS_H
 #define PARBAKE_PAGE_APPEND_PAGED_KV_CACHE_PARAMS_H
 #include "parbake/abi.h"

@@ -1,6 +1,6 @@
-/* Compressed keys and values, and the rotary part of keys, into the pages of two caches, bytes as they are. page/slot.cuh
- * says which slot a token has; one without a slot goes nowhere. Two tokens of one slot are an error nobody sees: either
- * may win. Strides count bytes. */
+/* Compressed keys and values, and the rotary part of keys, into the pages of two caches, bytes as they are.
+ * page/slot.cuh says which slot a token has; one without a slot goes nowhere. Two tokens of one slot are an error
+ * nobody sees: either may win. Strides count bytes. */
 #ifndef PARBAKE_PAGE_APPEND_PAGED_MLA_KV_CACHE_PARAMS_H
 #define PARBAKE_PAGE_APPEND_PAGED_MLA_KV_CACHE_PARAMS_H
 #include "parbake/abi.h"

@@ -1,6 +1,6 @@
-/* Blocks of two caches copied within them, bytes as they are: for each pair (source, destination) of the mapping. A pair
- * with a block that does not exist is passed over; -1 is a way to say so. A block that is a destination should be in no
- * other pair: what would be copied then is not defined. Strides count bytes. */
+/* Blocks of two caches copied within them, bytes as they are: for each pair (source, destination) of the mapping. A
+ * pair with a block that does not exist is passed over; -1 is a way to say so. A block that is a destination should be
+ * in no other pair: what would be copied then is not defined. Strides count bytes. */
 #ifndef PARBAKE_PAGE_COPY_BLOCKS_PARAMS_H
 #define PARBAKE_PAGE_COPY_BLOCKS_PARAMS_H
 #include "parbake/abi.h"

@@ -1,5 +1,5 @@
-/* Tokens of each request of a paged cache: seq_lens[b] = max(pages of b - 1, 0) * page_size + kv_last_page_len[b], where
- * pages of b = kv_indptr[b + 1] - kv_indptr[b]. */
+/* Tokens of each request of a paged cache: seq_lens[b] = max(pages of b - 1, 0) * page_size + kv_last_page_len[b],
+ * where pages of b = kv_indptr[b + 1] - kv_indptr[b]. */
 #ifndef PARBAKE_PAGE_GET_SEQ_LENS_PARAMS_H
 #define PARBAKE_PAGE_GET_SEQ_LENS_PARAMS_H
 #include "parbake/abi.h"

@@ -4,7 +4,8 @@ use crate::binding::{Draw, Expected, Problem};
 
 pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
     let (indptr, last) = (&problem.inputs["kv_indptr"], &problem.inputs["kv_last_page_len"]);
-    let length = |(pages, last): (&[f64], &f64)| (pages[1] - pages[0] - 1.0).max(0.0) * problem.scalars["page_size"] + last;
+    let length =
+        |(pages, last): (&[f64], &f64)| (pages[1] - pages[0] - 1.0).max(0.0) * problem.scalars["page_size"] + last;
     vec![Expected::exact("seq_lens", indptr.windows(2).zip(last).map(length).collect())]
 }
 

@@ -16,18 +16,22 @@ template <class T, int kHeld, int kVec> PB_FN void amax(const pb_amax_params& p)
         const Deal deal = Deal::of<kHeld>(p, (u32)tile);
         const T* x = (const T*)p.x + deal.row * p.x_stride;
         const i64 step = deal.row_step * p.x_stride;
-        words<16> held[kHeld];
+#pragma unroll 1
+        for (int first = 0; first < kHeld; first += kFlight<kHeld, kVec>) {
+            words<16> held[kFlight<kHeld, kVec>];
 #pragma unroll
-        for (int i = 0; i < kHeld; i++) {
-            const bool valid = deal.row + i * deal.row_step < p.rows && !deal.idle;
-            held[i] = load_lanes<T, kVec>(x + i * step, (deal.vector + i * deal.vector_step) * kLane,
-                                          valid ? p.hidden : 0);
-        }
+            for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
+                const int i = first + j;
+                const bool valid = deal.row + i * deal.row_step < p.rows && !deal.idle;
+                held[j] = load_lanes<T, kVec>(x + i * step, (deal.vector + i * deal.vector_step) * kLane,
+                                              valid ? p.hidden : 0);
+            }
 #pragma unroll
-        for (int i = 0; i < kHeld; i++) {
-            float v[kLane];
-            unpack<T, 16>(held[i], v);
-            most = magnitude(v, most);
+            for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
+                float v[kLane];
+                unpack<T, 16>(held[j], v);
+                most = magnitude(v, most);
+            }
         }
     }
     most = block_max(most, slots);

@@ -1,6 +1,6 @@
-/* out[i] = the largest |x| of the i-th share of x, so that the largest of out is that of x. NaN does not count, an infinity
- * does; an empty share has 0. Shares are disjoint and cover x. A block takes the tiles i, i + 512, i + 1024, .. where, with
- * vectors of 16 bytes, tile t is
+/* out[i] = the largest |x| of the i-th share of x, so that the largest of out is that of x. NaN does not count, an
+ * infinity does; an empty share has 0. Shares are disjoint and cover x. A block takes the tiles i, i + 512, i + 1024,
+ * .. where, with vectors of 16 bytes, tile t is
  *   down: rows t * 4 * block_rows and the 4 * block_rows - 1 below it
  *   else: vectors (t % chunks) * 4 * row_threads and the 4 * row_threads - 1 after it, of the block_rows rows from
  *         (t / chunks) * block_rows on

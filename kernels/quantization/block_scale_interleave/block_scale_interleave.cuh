@@ -17,7 +17,13 @@ PB_FN void block_scale_interleave(const pb_block_scale_interleave_params& p) {
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (row < p.rows && column + i < p.columns) w |= ld_nc<1>(x + i).w[0] << 8 * i;
-    st<4>((u8*)p.out + 4 * at, words<4>{{w}});
+    u8* out = (u8*)p.out + 4 * at;
+    if ((u64)out % 4 == 0) {
+        st<4>(out, words<4>{{w}});
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++) st<1>(out + i, words<1>{{w >> 8 * i & 255u}});
+    }
 }
 
 }  // namespace pb

@@ -29,7 +29,8 @@ def e2m1_and_ufp8sf_scale_to_float(
     """
     if (sf_vec_size, ufp8_type) not in ((16, 1), (32, 0)):
         got = f"blocks of {sf_vec_size} with type {ufp8_type}"
-        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected blocks of 16 with type 1 or of 32 with 0, got {got}")
+        expected = "blocks of 16 with type 1 or of 32 with type 0"
+        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected {expected}, got {got}")
     layout = 0 if is_sf_swizzled_layout else 2
     rows, pairs = e2m1_tensor.shape
     scale = reshape(ufp8_scale_tensor, _sf_shape(rows, 2 * pairs // sf_vec_size, layout))

@@ -1,7 +1,7 @@
 /* out = (x * scale) * global_scale in f32, each product rounded, then rounded to out's type. x is e2m1, two values to a
- * byte, the first one in the low half. NVFP4: an e4m3 scale for each 16 columns. MXFP4: a UE8M0 scale for each 32. Without
- * global_scale it is 1. A scale that is NaN gives NaN. What fp4_quantize made with global_scale g is read back with
- * 1 / g. Layouts of the scales: as in mxfp8_quantize. Strides count elements. */
+ * byte, the first one in the low half. NVFP4: an e4m3 scale for each 16 columns. MXFP4: a UE8M0 scale for each 32.
+ * Without global_scale it is 1. A scale that is NaN gives NaN. What fp4_quantize made with global_scale g is read back
+ * with 1 / g. Layouts of the scales: as in mxfp8_quantize. Strides count elements. */
 #ifndef PARBAKE_QUANTIZATION_FP4_DEQUANTIZE_PARAMS_H
 #define PARBAKE_QUANTIZATION_FP4_DEQUANTIZE_PARAMS_H
 #include "parbake/abi.h"

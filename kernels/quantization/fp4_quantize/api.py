@@ -19,8 +19,8 @@ def fp4_quantize(
     """Quantises blocks of a row to 4 bits (e2m1) with a scale each: NVFP4 or MXFP4.
 
     NVFP4: the scale is (amax · (1/6)) · global_scale as e4m3, an element is multiplied by
-    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements are
-    rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
+    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements
+    are rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
 
     Args:
         input: [.., hidden], of f16, bf16 or f32; hidden is a multiple of the block.

@@ -10,7 +10,7 @@ struct Nvfp4 {
     static constexpr int kBlock = 16;
     float global, inverse;
     PB_FN explicit Nvfp4(const void* scale)
-        : global(bits_of<float>(ld_nc<4>(scale).w[0])), inverse(reciprocal(global)) {}
+        : global(scale ? bits_of<float>(ld_nc<4>(scale).w[0]) : 1.f), inverse(reciprocal(global)) {}
     PB_FN e4m3 scale(float amax) const {
         return convert<e4m3>::from(fminf(amax, kLargestF32) * (1.f / kLargestE2m1) * global);
     }

@@ -11,10 +11,8 @@ fn block(call: &Checked<'_>) -> i64 {
 
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     quantization::check_scales(call, call.dim("hidden"), block(call), wrong);
-    let (nvfp4, given) = (call.int("format") == 0, call.given("global_scale"));
-    if nvfp4 != given {
-        let expected = if nvfp4 { "a tensor, for NVFP4" } else { "none, for MXFP4" };
-        wrong.add("global_scale", "presence", expected, if given { "a tensor" } else { "none" });
+    if call.int("format") == 1 && call.given("global_scale") {
+        wrong.add("global_scale", "presence", "none: MXFP4 has no such factor", "a tensor");
     }
 }
 

@@ -1,6 +1,6 @@
 /* e2m1 values, two to a byte, the first one in the low half; blocks of columns share a scale. NaN does not count in a
  * block's amax, the largest |x|, and an infinity counts as the largest finite f32. In f32, each operation rounded:
- * NVFP4, blocks of 16, scales are e4m3, with a factor for the whole tensor:
+ * NVFP4, blocks of 16, scales are e4m3, with a factor for the whole tensor, 1 if it is absent:
  *   scale = (amax * (1/6)) * global_scale, rounded to e4m3: to nearest even, beyond 448 it is 448
  *   out   = x * (1 / (scale * (1 / global_scale))), or x * 0 where scale is 0
  * MXFP4, blocks of 32, scales are UE8M0, the code log2(scale) + 127; global_scale is absent:
@@ -15,7 +15,7 @@
 
 typedef struct pb_fp4_quantize_params {
     const void* x;            /* [rows, hidden] */
-    const void* global_scale; /* [1], positive and finite; null for MXFP4 */
+    const void* global_scale; /* [1], f32, positive and finite, or null; null for MXFP4 */
     void* out;                /* [rows, hidden / 2]; overlaps nothing */
     void* scale;              /* [scale_rows, scale_columns]; overlaps nothing */
     pb_i64 x_stride;          /* at least hidden */

@@ -64,7 +64,8 @@ def run(x, global_scale=None, layout=2, format=0, scale_rows=None, scale_columns
     amax = _amax(blocks, -1)
     if format == 0:
         # An f32 on the tensor's device: a Python number would be a double.
-        sixth = torch.ones_like(global_scale) / 6
+        one = torch.ones(1, dtype=torch.float32, device=x.device)
+        global_scale, sixth = one if global_scale is None else global_scale.float(), one / 6
         scale = _round(amax * sixth * global_scale, torch.float8_e4m3fn)
         code = scale.view(torch.uint8)
         factor = torch.where(code == 0, 0.0, 1.0 / (scale.float() * (1.0 / global_scale)))

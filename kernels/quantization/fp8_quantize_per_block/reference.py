@@ -26,6 +26,11 @@ def _power(code):
     return 2.0 ** (code.double() - 127)
 
 
+def _divided(amax, largest):
+    """Correctly rounded: of a number, PyTorch takes the reciprocal on a GPU."""
+    return amax / torch.full_like(amax, largest)
+
+
 @torch.no_grad()
 def run(x, eps=1e-10, power_of_two=False, out_dtype="e4m3"):
     dtype = _TYPES[out_dtype]
@@ -34,6 +39,6 @@ def run(x, eps=1e-10, power_of_two=False, out_dtype="e4m3"):
     tiles = tiles.reshape(-(-rows // 128), 128, -(-hidden // 128), 128)
     amax = _amax(tiles, (1, 3)).clamp(min=eps)
     largest = torch.finfo(dtype).max
-    scale = _power(_exponent(amax, largest)).float() if power_of_two else amax / largest
+    scale = _power(_exponent(amax, largest)).float() if power_of_two else _divided(amax, largest)
     out = _round(tiles * (1.0 / scale)[:, None, :, None], dtype)
     return out.reshape(tiles.shape[0] * 128, -1)[:rows, :hidden], scale

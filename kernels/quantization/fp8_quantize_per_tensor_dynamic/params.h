@@ -1,6 +1,6 @@
 /* One scale for the whole tensor, from the largest magnitudes of its shares (see amax), in f32:
- *   scale = max(amax, eps) / L, correctly rounded, where amax is the largest of them, an infinity counting as the largest
- *           finite f32; L is 448 for e4m3 and 57344 for e5m2
+ *   scale = max(amax, eps) / L, correctly rounded, where amax is the largest of them, an infinity counting as the
+ *           largest finite f32; L is 448 for e4m3 and 57344 for e5m2
  *   out   = x * (1 / scale), reciprocal and product rounded to f32, then to nearest even; beyond L it is +-L
  * A tensor of zeros gives zeros and eps / L. NaN is the code 0x7f. Strides count elements. */
 #ifndef PARBAKE_QUANTIZATION_FP8_QUANTIZE_PER_TENSOR_DYNAMIC_PARAMS_H

@@ -16,8 +16,13 @@ def _amax(x, dim):
     return x.float().abs().nan_to_num(0.0, torch.finfo(torch.float32).max).amax(dim)
 
 
+def _divided(amax, largest):
+    """Correctly rounded: of a number, PyTorch takes the reciprocal on a GPU."""
+    return amax / torch.full_like(amax, largest)
+
+
 @torch.no_grad()
 def run(x, eps=1e-10, out_dtype="e4m3"):
     dtype = _TYPES[out_dtype]
-    scale = _amax(x, -1).clamp(min=eps) / torch.finfo(dtype).max
+    scale = _divided(_amax(x, -1).clamp(min=eps), torch.finfo(dtype).max)
     return _round(x.float() * (1.0 / scale)[..., None], dtype), scale

@@ -26,6 +26,11 @@ def _power(code):
     return 2.0 ** (code.double() - 127)
 
 
+def _divided(amax, largest):
+    """Correctly rounded: of a number, PyTorch takes the reciprocal on a GPU."""
+    return amax / torch.full_like(amax, largest)
+
+
 @torch.no_grad()
 def run(x, eps=1e-10, power_of_two=False, out_dtype="e4m3", scale_dtype="f32"):
     dtype = _TYPES[out_dtype]
@@ -34,6 +39,6 @@ def run(x, eps=1e-10, power_of_two=False, out_dtype="e4m3", scale_dtype="f32"):
     amax = _amax(groups, -1).clamp(min=eps)
     largest = torch.finfo(dtype).max
     code = _exponent(amax, largest)
-    scale = _power(code).float() if power_of_two or scale_dtype == "u8" else amax / largest
+    scale = _power(code).float() if power_of_two or scale_dtype == "u8" else _divided(amax, largest)
     out = _round(groups * (1.0 / scale)[..., None], dtype).reshape(rows, -1)[:, :hidden]
     return out, code.to(torch.uint8) if scale_dtype == "u8" else scale

@@ -1,6 +1,6 @@
-/* out = x * 2^(scale - 127), rounded to out's type: e4m3 values, a UE8M0 scale for each 32 columns of a row. The product
- * of f32 is exact but where it leaves the range of f32. NaN in x or a scale of 255 gives NaN. Layouts of the scales: as in
- * mxfp8_quantize. Strides count elements. */
+/* out = x * 2^(scale - 127), rounded to out's type: e4m3 values, a UE8M0 scale for each 32 columns of a row. The
+ * product of f32 is exact but where it leaves the range of f32. NaN in x or a scale of 255 gives NaN. Layouts of the
+ * scales: as in mxfp8_quantize. Strides count elements. */
 #ifndef PARBAKE_QUANTIZATION_MXFP8_DEQUANTIZE_PARAMS_H
 #define PARBAKE_QUANTIZATION_MXFP8_DEQUANTIZE_PARAMS_H
 #include "parbake/abi.h"

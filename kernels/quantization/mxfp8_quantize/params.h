@@ -3,12 +3,12 @@
  *   amax  = the largest |x|; NaN does not count, an infinity counts as the largest finite f32
  *   scale = the smallest power of two, at least 2^-127, with amax <= 448 * scale
  *   out   = x / scale, rounded to nearest even; beyond 448 it is +-448
- * Blocks of zeros are zeros with code 0. NaN becomes the code 0x7f and leaves its block alone, an infinity becomes +-448.
- * Layouts of the scales; s(m, k) is the scale of row m and block k, rows and blocks of the tiled layouts are padded with
- * zeros, written here too:
+ * Blocks of zeros are zeros with code 0. NaN becomes the code 0x7f and leaves its block alone, an infinity becomes
+ * +-448. Layouts of the scales; s(m, k) is the scale of row m and block k, rows and blocks of the tiled layouts are
+ * padded with zeros, written here too:
  *   2  linear: row by row
- *   0  tiles of 128 rows x 4 blocks: offset ((m / 128) * (K / 4) + k / 4) * 512 + m % 32 * 16 + m % 128 / 32 * 4 + k % 4
- *   1  tiles of 8 rows x 4 blocks:   offset ((m / 8) * (K / 4) + k / 4) * 32 + m % 8 * 4 + k % 4
+ *   0  tiles of 128 rows x 4 blocks, at ((m / 128) * (K / 4) + k / 4) * 512 + m % 32 * 16 + m % 128 / 32 * 4 + k % 4
+ *   1  tiles of 8 rows x 4 blocks, at ((m / 8) * (K / 4) + k / 4) * 32 + m % 8 * 4 + k % 4
  * where K is the padded number of blocks. Strides count elements. */
 #ifndef PARBAKE_QUANTIZATION_MXFP8_QUANTIZE_PARAMS_H
 #define PARBAKE_QUANTIZATION_MXFP8_QUANTIZE_PARAMS_H

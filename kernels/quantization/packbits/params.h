@@ -1,5 +1,5 @@
-/* out[i] holds x[8 i] .. x[8 i + 7], one bit each: set where x is not 0, and 0 beyond the end of x. The first element is
- * the highest bit, or the lowest one if `little`. */
+/* out[i] holds x[8 i] .. x[8 i + 7], one bit each: set where x is not 0, and 0 beyond the end of x. The first element
+ * is the highest bit, or the lowest one if `little`. */
 #ifndef PARBAKE_QUANTIZATION_PACKBITS_PARAMS_H
 #define PARBAKE_QUANTIZATION_PACKBITS_PARAMS_H
 #include "parbake/abi.h"

@@ -1,5 +1,5 @@
-/* Where packed segments begin: out[0] = 0, out[i + 1] = out[i] + ceil((indptr[i + 1] - indptr[i]) / 8). Segments whose end
- * lies before their begin count as empty. */
+/* Where packed segments begin: out[0] = 0, out[i + 1] = out[i] + ceil((indptr[i + 1] - indptr[i]) / 8). Segments whose
+ * end lies before their begin count as empty. */
 #ifndef PARBAKE_QUANTIZATION_PACKED_INDPTR_PARAMS_H
 #define PARBAKE_QUANTIZATION_PACKED_INDPTR_PARAMS_H
 #include "parbake/abi.h"

@@ -4,8 +4,7 @@
 def segment_packbits(x, indptr, bitorder="big", *, target=None):
     """Packs segments of x, each by itself, as `packbits` does.
 
-    How many bytes there are is read from the device: this waits for it, and no graph can hold it. `packed_indptr` and the
-    op itself, with an output that is large enough, do not wait.
+    How many bytes there are is read from the device: this waits for it, and no graph can hold it.
 
     Args:
         x: the elements of all segments, in one dimension.

@@ -1,6 +1,6 @@
 /* As packbits, for each segment x[indptr[i]] .. x[indptr[i + 1] - 1] by itself: it is packed into the bytes of out that
- * begin at out_indptr[i], what packed_indptr computes. Bytes of out beyond the last segment become 0; what a segment says
- * of elements outside x, too. */
+ * begin at out_indptr[i], what packed_indptr computes. Bytes of out beyond the last segment become 0; what a segment
+ * says of elements outside x, too. */
 #ifndef PARBAKE_QUANTIZATION_SEGMENT_PACKBITS_PARAMS_H
 #define PARBAKE_QUANTIZATION_SEGMENT_PACKBITS_PARAMS_H
 #include "parbake/abi.h"

@@ -6,12 +6,12 @@ from parbake._arrays import changes
 def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-    Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one
+    product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -25,7 +25,7 @@ def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_inplace(
@@ -42,12 +42,12 @@ def apply_rope_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -61,18 +61,18 @@ def apply_rope_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -85,7 +85,7 @@ def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_pos_ids_inplace(
@@ -101,12 +101,12 @@ def apply_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -119,7 +119,7 @@ def apply_rope_pos_ids_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_llama31_rope(
@@ -139,13 +139,13 @@ def apply_llama31_rope(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -161,9 +161,9 @@ def apply_llama31_rope(
     Returns:
         Queries and keys, turned.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_inplace(
@@ -183,13 +183,13 @@ def apply_llama31_rope_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -205,9 +205,9 @@ def apply_llama31_rope_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_pos_ids(
@@ -226,13 +226,13 @@ def apply_llama31_rope_pos_ids(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -247,9 +247,9 @@ def apply_llama31_rope_pos_ids(
     Returns:
         Queries and keys, turned.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_pos_ids_inplace(
@@ -268,13 +268,13 @@ def apply_llama31_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is
+    position · frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are
+    divided by rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -289,12 +289,13 @@ def apply_llama31_rope_pos_ids_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
-def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target):
+def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target):
+    names = ("low_freq_factor", "high_freq_factor", "old_context_len")
     changing = in_place and changes(q)
     outputs = {"q_out": q, "k_out": k} if changing else {}
     turned = _apply_rope(
@@ -305,7 +306,7 @@ def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, 
         interleave=interleave,
         rope_scale=rope_scale,
         rope_theta=rope_theta,
-        **factors,
+        **dict(zip(names, llama or ())),
         **outputs,
         target=target,
     )

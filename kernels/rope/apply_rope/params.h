@@ -1,13 +1,13 @@
-/* Rotary embedding of queries and keys. Pair i of a head, of rotary_dim / 2 pairs, is columns (2i, 2i + 1) if interleave,
- * else (i, i + rotary_dim / 2); columns from rotary_dim on are copied. With position and head given,
+/* Rotary embedding of queries and keys. Pair i of a head, of rotary_dim / 2 pairs, is columns (2i, 2i + 1) if
+ * interleave, else (i, i + rotary_dim / 2); columns from rotary_dim on are copied. With position and head given,
  *   x' = x cos(angle) - y sin(angle),  y' = y cos(angle) + x sin(angle)
  *   angle = position * frequency: f32 of both, one product, rounded to f32
  *   frequency = f32(theta^(-2i/rotary_dim) / scale), or with Llama 3.1 scaling, in f32,
  *     g = f32(theta^(-2i/rotary_dim)),  smooth = clamp(fma(g, smooth_slope, smooth_offset), 0, 1)
  *     frequency = g * fma(smooth, 1 - 1/scale, 1/scale)
- * Sine and cosine are right to 1e-7 for angles up to 2^54. Position of token t: pos_ids[t]; or, with b the segment for
- * which indptr[b] <= t < indptr[b + 1], offsets[b] + t - indptr[b], and 0 for a token in no segment. Positions may be
- * negative. NaN and infinity spread to both elements of their pair. Strides count elements. */
+ * Sine and cosine are right to 1.5e-7 for angles up to 2^52. Position of token t: pos_ids[t]; or, with b the segment
+ * for which indptr[b] <= t < indptr[b + 1], offsets[b] + t - indptr[b], and 0 for a token in no segment. Positions may
+ * be negative. NaN and infinity spread to both elements of their pair. Strides count elements. */
 #ifndef PARBAKE_ROPE_APPLY_ROPE_PARAMS_H
 #define PARBAKE_ROPE_APPLY_ROPE_PARAMS_H
 #include "parbake/abi.h"
@@ -41,8 +41,8 @@ typedef struct pb_apply_rope_params {
     float smooth_slope;  /* old_context_len / (2 pi (high_freq_factor - low_freq_factor)); without scaling 0 */
     float smooth_offset; /* -low_freq_factor / (high_freq_factor - low_freq_factor); without scaling 1 */
     float slowest;       /* 1 / scale; without scaling 1 */
-    /* theta^(-2i/rotary_dim), over scale if there is no Llama 3.1 scaling, is coarse[i / 16] * fine[i % 16]; each of them
-     * a high part and what f32 leaves of it. */
+    /* theta^(-2i/rotary_dim), over scale if there is no Llama 3.1 scaling, is coarse[i / 16] * fine[i % 16]; each is a
+     * high part and what f32 leaves of it. */
     float coarse[32];
     float fine[32];
 } pb_apply_rope_params;

@@ -31,8 +31,8 @@ def apply_rope_with_cos_sin_cache_inplace(
 ):
     """Turns queries and keys by the cosines and sines of their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_with_cos_sin_cache_inplace`. The columns of a head from rotary_dim
-    on stay, and so does a token whose position has no row of the cache.
+    Takes the arguments of `flashinfer.rope.apply_rope_with_cos_sin_cache_inplace`. The columns of a head from
+    rotary_dim on stay, and so does a token whose position has no row of the cache.
 
     Args:
         positions: Position of each token, i32 or i64 [tokens].

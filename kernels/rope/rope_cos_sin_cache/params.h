@@ -1,6 +1,6 @@
-/* Rotary embedding of queries and keys with sines and cosines from a cache. Pair i of a head, of rotary_dim / 2 pairs, is
- * columns (2i, 2i + 1) if interleave, else (i, i + rotary_dim / 2); columns from rotary_dim on are copied. With c and s
- * the f32 values cache[position, i] and cache[position, rotary_dim / 2 + i],
+/* Rotary embedding of queries and keys with sines and cosines from a cache. Pair i of a head, of rotary_dim / 2 pairs,
+ * is columns (2i, 2i + 1) if interleave, else (i, i + rotary_dim / 2); columns from rotary_dim on are copied. With c
+ * and s the f32 values cache[position, i] and cache[position, rotary_dim / 2 + i],
  *   x' = x c - y s,  y' = y c + x s
  * in f32, rounded once. A token whose position has no row is copied. NaN and infinity spread to both elements of their
  * pair. Strides count elements. */

@@ -1,7 +1,7 @@
-/* Queries and keys to FP8: the rotary part of each head is turned, then all is multiplied by a scale and rounded, in f32
- * with one rounding at the end, which saturates. Sines, cosines and pairs are as in rope_cos_sin_cache; a token whose
- * position has no row of the cache is not turned. NaN becomes 0x7f. The parts are q_rope, k_rope, q_nope, k_nope, in this
- * order; one without columns or heads has no threads. Strides count elements. */
+/* Queries and keys to FP8: the rotary part of each head is turned, then all is multiplied by a scale and rounded, in
+ * f32 with one rounding at the end, which saturates. Sines, cosines and pairs are as in rope_cos_sin_cache; a token
+ * whose position has no row of the cache is not turned. NaN becomes 0x7f. The parts are q_rope, k_rope, q_nope,
+ * k_nope, in this order; one without columns or heads has no threads. Strides count elements. */
 #ifndef PARBAKE_ROPE_ROPE_QUANTIZE_PARAMS_H
 #define PARBAKE_ROPE_ROPE_QUANTIZE_PARAMS_H
 #include "parbake/abi.h"

@@ -28,9 +28,9 @@ def rope_quantize_fp8_append_paged_kv_cache(
     *,
     target=None,
 ):
-    """Turns the rotary part of queries and keys, converts them and values to FP8, and appends keys and values to a cache.
+    """Turns the rotary part of queries and keys, converts all to FP8, and appends keys and values to a cache.
 
-    Takes the arguments of `flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache`. Keys without heads are those of MLA.
+    Takes the arguments of `flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache`. Keys without heads are of MLA.
     A token whose batch index, position or page does not exist, negative ones among them, goes nowhere; its queries are
     written like any other's.
 

@@ -1,9 +1,10 @@
-/* Queries, keys and values to FP8, keys and values into the pages of a cache. The rotary part of each head is turned, then
- * all is multiplied by a scale and rounded, in f32 with one rounding at the end, which saturates. Sines, cosines and pairs
- * are as in rope_cos_sin_cache; a token whose position has no row of the cache of sines is not turned. NaN becomes 0x7f.
- * Keys and values of a token go to its slot, page/slot.cuh says which; those of a token without one go nowhere, and its
- * queries are as any other's. Two tokens of one slot are an error nobody sees: either may win. The parts are q_rope,
- * k_rope, q_nope, k_nope, v, in this order; one without columns or heads has no threads. Strides count elements. */
+/* Queries, keys and values to FP8, keys and values into the pages of a cache. The rotary part of each head is turned,
+ * then all is multiplied by a scale and rounded, in f32 with one rounding at the end, which saturates. Sines, cosines
+ * and pairs are as in rope_cos_sin_cache; a token whose position has no row of the cache of sines is not turned. NaN
+ * becomes 0x7f. Keys and values of a token go to its slot, page/slot.cuh says which; those of a token without one go
+ * nowhere, and its queries are as any other's. Two tokens of one slot are an error nobody sees: either may win. The
+ * parts are q_rope, k_rope, q_nope, k_nope, v, in this order; one without columns or heads has no threads. Strides
+ * count elements. */
 #ifndef PARBAKE_ROPE_ROPE_QUANTIZE_APPEND_PARAMS_H
 #define PARBAKE_ROPE_ROPE_QUANTIZE_APPEND_PARAMS_H
 #include "parbake/abi.h"

@@ -37,7 +37,7 @@ template <int kBlocks, int kVec> PB_FN void chain_speculative_sampling(const pb_
     Target r(target + (i64)first * p.target_position, less, p.vocab, smem, tops);
     r.load();
     double total = r.sums(false).mass;
-    if (!(total > 0.) && less) {
+    if (total <= 0. && less) {
         r.sync();  // everybody has read the sums
         r.less = nullptr;
         r.load();
@@ -59,7 +59,7 @@ template <int kBlocks, int kVec> PB_FN void chain_speculative_sampling(const pb_
         if (Target::rank() == 0 && lane_id() == 0) tokens[first] = 0;
         return;
     }
-    float rest;
+    double rest;
     const int s = r.segment_at(uniform_f64(philox(seed, offset, (u32)row, (u32)p.drafts).w[0]), rest);
     if (!r.owns(s)) return;
     const u64 found = r.token_at(s, rest, kLastKey);

@@ -69,6 +69,11 @@ struct Decision {
     }
 };
 
+// What a tensor holds for a row, or the number that stands for all rows.
+template <class T> PB_FN T at_or(const void* many, i64 at, T one) {
+    return many ? ((const T*)many)[at] : one;
+}
+
 template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN void sample(const pb_sample_params& p) {
     PB_DYN_SMEM(smem);
     PB_SHARED_ARRAY(float, tops, kBlocks * kMaxWarps);
@@ -86,27 +91,34 @@ template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN voi
         if (writes) write(0, false);
         return;
     }
-    Decision& d = decision[0];
-    const i32 k = p.top_ks ? ((const i32*)p.top_ks)[row] : p.top_k;
-    const float top_p = p.top_ps ? ((const float*)p.top_ps)[row] : p.top_p;
-    const float min_p = p.min_ps ? ((const float*)p.min_ps)[row] : p.min_p;
-    const bool open = k >= p.vocab && top_p >= 1.f && !(min_p > 0.f);  // no filter
-    if (threadIdx.x == 0) {
-        d.k = k < 1 ? 1u : (u32)k;
-        d.p = top_p;
-        d.top_k_first = p.top_k_first && k < p.vocab;
-        d.seed = (u64)(p.seeds ? ((const i64*)p.seeds)[row * p.seeds_step] : p.seed);
-        d.offset = (u64)(p.offsets ? ((const i64*)p.offsets)[row * p.offsets_step] : p.offset);
-    }
+    // Small things that are wanted once the row is there.
+    const auto ahead = [&](const void* many, int bytes) {
+        if (many && threadIdx.x == 0) prefetch((const char*)many + row * bytes);
+    };
+    ahead(p.top_ks, 4);
+    ahead(p.top_ps, 4);
+    ahead(p.min_ps, 4);
+    ahead(p.seeds, (int)p.seeds_step * 8);
+    ahead(p.offsets, (int)p.offsets_step * 8);
 
     Row<kSource, kHeld, kBlocks, kVec> r((const float*)p.x + source * p.x_stride, nullptr, p.vocab, smem, tops);
     r.load();
+    const i32 k = at_or(p.top_ks, row, p.top_k);
+    const float top_p = at_or(p.top_ps, row, p.top_p);
+    const float min_p = at_or(p.min_ps, row, p.min_p);
+    const bool open = k >= p.vocab && top_p >= 1.f && !(min_p > 0.f);  // no filter
+    Decision& d = decision[0];
     if (warp_id() == 0) {
         const double mass = r.sums(false).mass;
         const float top = kSource == kLogits ? 1.f : r.greatest();
         if (lane_id() == 0) {
-            d.start(mass);
+            d.k = k < 1 ? 1u : (u32)k;
+            d.p = top_p;
             d.floor = min_p > 0.f ? (min_p < 1.f ? min_p : 1.f) * top : 0.f;
+            d.top_k_first = p.top_k_first && k < p.vocab;
+            d.seed = (u64)at_or(p.seeds, row * p.seeds_step, p.seed);
+            d.offset = (u64)at_or(p.offsets, row * p.offsets_step, p.offset);
+            d.start(mass);
         }
         __syncwarp();
     } else if (open) {
@@ -131,7 +143,7 @@ template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN voi
             }
             __syncwarp();
             if (shared_step[0] == kDraw) {
-                float rest;
+                double rest;
                 const int s = r.segment_at(uniform_f64(philox(d.seed, d.offset, (u32)row, draws).w[0]), rest);
                 if (r.owns(s)) {
                     const u64 found = r.token_at(s, rest, key);

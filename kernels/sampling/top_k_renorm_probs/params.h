@@ -1,7 +1,7 @@
 /* Of each row the k greatest probabilities over their sum; all others become 0. Strides count elements.
  *
  * Exactly k are kept, of equal ones the smaller indices. What is not positive counts as 0 and stays 0, also if it is
- * kept; a row without positive elements becomes 0. A row with NaN or infinity becomes NaN throughout. A k below 1 counts
+ * kept; a row without positive elements becomes 0. A row with NaN or +infinity becomes NaN throughout. A k below 1 counts
  * as 1; one of cols or more keeps everything. The sum is exact to about 2^-45 of it, its order fixed. */
 #ifndef PARBAKE_SAMPLING_TOP_K_RENORM_PROBS_PARAMS_H
 #define PARBAKE_SAMPLING_TOP_K_RENORM_PROBS_PARAMS_H

@@ -1,10 +1,10 @@
-/* Of each row the greatest probabilities whose sum reaches top_p, over that sum; all others become 0. Strides count
- * elements.
+/* Of each row the greatest probabilities that make up the share top_p of its mass, over their sum; all others become 0.
+ * Strides count elements.
  *
  * Kept is the shortest beginning, and at least one element, of the row sorted by value, descending, then by index, whose
- * sum is top_p or more: sums are of the f32 values, exact to about 2^-52. If the whole row sums to less, or top_p is 1 or
- * more or NaN, everything is kept. What is not positive counts as 0 and stays 0; a row without positive elements becomes
- * 0. A row with NaN or infinity becomes NaN throughout. */
+ * sum is top_p times that of the whole row or more. Sums are exact to about 2^-52 of them. If top_p is 1 or more or NaN,
+ * everything is kept. What is not positive counts as 0 and stays 0; a row without positive elements becomes 0. A row with
+ * NaN or +infinity becomes NaN throughout. */
 #ifndef PARBAKE_SAMPLING_TOP_P_RENORM_PROBS_PARAMS_H
 #define PARBAKE_SAMPLING_TOP_P_RENORM_PROBS_PARAMS_H
 #include "parbake/abi.h"

@@ -96,7 +96,20 @@ from parbake.rope import (
 from parbake.sampling import (
     chain_speculative_sampling as chain_speculative_sampling,
     sample as sample,
+    sampling_from_probs as sampling_from_probs,
+    sampling_from_logits as sampling_from_logits,
+    top_p_sampling_from_probs as top_p_sampling_from_probs,
+    top_k_sampling_from_probs as top_k_sampling_from_probs,
+    min_p_sampling_from_probs as min_p_sampling_from_probs,
+    top_k_top_p_sampling_from_probs as top_k_top_p_sampling_from_probs,
+    top_k_top_p_sampling_from_logits as top_k_top_p_sampling_from_logits,
     softmax as softmax,
+    top_k as top_k,
+    top_k_mask_logits as top_k_mask_logits,
+    top_k_page_table_transform as top_k_page_table_transform,
+    top_k_ragged_transform as top_k_ragged_transform,
+    top_k_renorm_probs as top_k_renorm_probs,
+    top_p_renorm_probs as top_p_renorm_probs,
 )
 
 __version__: str

@@ -35,7 +35,7 @@ class Function:
         self.outputs = outputs
         roles = [parameter[1] for parameter in parameters]
         self.inputs = tuple(i for i, role in enumerate(roles) if role in ("in", "inout", "in?", "inout?"))
-        self.inout = tuple(i for i, role in enumerate(roles) if role in ("inout", "inout?"))
+        self.changed = tuple(i for i, role in enumerate(roles) if role.startswith(("inout", "out")))
         self.open = tuple(i for i, role in enumerate(roles) if role in ("extent", "element"))
         # torch.compile follows the other function instead: it cannot see into TVM FFI. The attribute is its own way of
         # saying so, and needs no PyTorch to be imported. Without it the compiled graph is cut here, nothing else.

@@ -24,9 +24,15 @@ _NUMBERS = {float: numpy.float64, int: numpy.int64, bool: numpy.bool_}
 
 def call(function, target, arguments):
     """Calls a function with its arguments in order."""
+    arguments = list(arguments)
     for place, _ in function.outputs:
         given, optional = arguments[place], function.parameters[place][1] == "out?"
-        if given is not None and not (optional and isinstance(given, bool)):
+        if optional and isinstance(given, bool):
+            arguments[place] = given or None
+        elif given is not None and _arrays.is_tensor(given) and function.public.__name__.startswith("_"):
+            # For functions that are written by hand it says what the new array is like.
+            arguments[place] = jax.ShapeDtypeStruct(tuple(given.shape), given.dtype)
+        elif given is not None:
             raise TypeError(
                 f"parbake.{function.name}: arrays of JAX do not change; nothing was launched\n"
                 f"  {function.parameters[place][0]}: expected None, got {type(given).__name__}\n"
@@ -57,15 +63,15 @@ def call(function, target, arguments):
     places = tuple(i for i in function.tensors if i is not None and i not in allocated and arguments[i] is not None)
     wanted = tuple(
         i for i, (place, _) in enumerate(function.outputs)
-        if function.parameters[place][1] == "out" or arguments[place] is True
+        if function.parameters[place][1] == "out" or arguments[place] is not None
     )
-    facts = tuple((place, arguments[place]) for place in function.open)
+    facts = tuple((place, arguments[place]) for place in [*function.open, *allocated])
     run = _compiled(function, "auto" if target is None else target, places, wanted, facts, tuple(scalars))
     results = list(run(*(arguments[place] for place in places)))
-    # One that is absent has its place among those that are returned.
-    outputs = [results.pop(0) if i in wanted else None for i in range(len(function.outputs))] + results
-    single = len(function.outputs) == 1 and len(outputs) == 1
-    return outputs[0] if single else tuple(outputs)
+    # What is absent has its place among those that are returned.
+    returned = [results.pop(0) if i in wanted else None for i in range(len(function.outputs))]
+    returned += [results.pop(0) if i in places else None for i in function.changed if i not in allocated]
+    return tuple(returned) if len(returned) > 1 else returned[0]
 
 
 def _refuse(function, name, expected, value):
@@ -78,7 +84,7 @@ def _refuse(function, name, expected, value):
 @lru_cache(maxsize=1024)
 def _compiled(function, target, places, wanted, facts, scalars):
     """A function of the arrays at `places`, which gives the outputs that are wanted and then what would be changed."""
-    changed = [i for i in places if function.parameters[i][1].startswith(("inout", "out"))]
+    changed = [i for i in function.changed if i in places]
     results = [function.outputs[i][0] for i in wanted] + changed
     aliases = {places.index(i): results.index(i) for i in changed}
     # What the op is called with: a result, an array, or nothing. What is changed in place is both.
@@ -98,6 +104,9 @@ def _compiled(function, target, places, wanted, facts, scalars):
         shapes = []
         for i in wanted:
             place, made = function.outputs[i]
+            if _arrays.is_tensor(arguments[place]):
+                shapes.append(arguments[place])
+                continue
             try:
                 shape, dtype = made(*arguments)
                 dtype = dtype if not isinstance(dtype, str) else _arrays.element(tensors[0], dtype)

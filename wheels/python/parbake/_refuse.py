@@ -38,7 +38,8 @@ def refuse_allocation(function, place, arguments, error):
 
 def refuse_gradients(torch, function, arguments):
     """Kernels are for inference: where gradients are recorded, a result without them would be wrong in silence."""
-    places = [i for i in function.tensors if i is not None]
+    # Outputs that are no arguments are allocated without.
+    places = [i for i in function.tensors if i is not None and i < len(arguments)]
     if torch.is_grad_enabled():
         for i in places:
             if getattr(arguments[i], "requires_grad", False):

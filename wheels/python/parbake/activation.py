@@ -374,7 +374,14 @@ def silu_and_mul_quant(x, eps=1e-10, out=None, scale=None, *, target=None):
         and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:

@@ -21,12 +21,11 @@ def merge_state(v_a, s_a, v_b, s_b, v_merged=None, s_merged=None, *, target=None
 
     Args:
         v_a: Outputs of one attention. f16 or bf16 or f32 [rows, heads, head_dim], the last dimension dense, read; rows
-            0 to 2147483647, heads 1 to 65536, head_dim 1 to 65536. It has the element type of `v_merged` and `v_b`.
+            0 to 2147483647, heads 1 to 65536, head_dim 1 to 65536. It has the element type of `v_merged`, `v_b`.
         s_a: The logarithms of its sums of exponentials, to the base 2. f32 [rows, heads], the last dimension dense,
             read; rows 0 to 2147483647, heads 1 to 65536.
         v_b: Outputs of another attention. f16 or bf16 or f32 [rows, heads, head_dim], the last dimension dense, read;
-            rows 0 to 2147483647, heads 1 to 65536, head_dim 1 to 65536. It has the element type of `v_merged` and
-            `v_a`.
+            rows 0 to 2147483647, heads 1 to 65536, head_dim 1 to 65536. It has the element type of `v_merged`, `v_a`.
         s_b: The logarithms of its sums of exponentials, to the base 2. f32 [rows, heads], the last dimension dense,
             read; rows 0 to 2147483647, heads 1 to 65536.
         v_merged: The merged outputs. f16 or bf16 or f32 [rows, heads, head_dim], the last dimension dense, written;
@@ -63,7 +62,17 @@ def merge_state(v_a, s_a, v_b, s_b, v_merged=None, s_merged=None, *, target=None
         and (s_merged is None or type(s_merged) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (v_a.requires_grad or s_a.requires_grad or v_b.requires_grad or s_b.requires_grad or getattr(v_merged, "requires_grad", False) or getattr(s_merged, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                v_a.requires_grad
+                or s_a.requires_grad
+                or v_b.requires_grad
+                or s_b.requires_grad
+                or getattr(v_merged, "requires_grad", False)
+                or getattr(s_merged, "requires_grad", False)
+            )
+        )
     ):
         try:
             if v_merged is None:
@@ -160,7 +169,16 @@ def merge_state_in_place(v, s, v_other, s_other, mask=None, *, target=None):
         and (mask is None or type(mask) in _TENSORS)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (v.requires_grad or s.requires_grad or v_other.requires_grad or s_other.requires_grad or getattr(mask, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                v.requires_grad
+                or s.requires_grad
+                or v_other.requires_grad
+                or s_other.requires_grad
+                or getattr(mask, "requires_grad", False)
+            )
+        )
     ):
         try:
             _native_merge_state_in_place(v, s, v_other, s_other, mask)
@@ -234,7 +252,15 @@ def merge_states(v, s, v_merged=None, s_merged=None, *, target=None):
         and (s_merged is None or type(s_merged) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (v.requires_grad or s.requires_grad or getattr(v_merged, "requires_grad", False) or getattr(s_merged, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                v.requires_grad
+                or s.requires_grad
+                or getattr(v_merged, "requires_grad", False)
+                or getattr(s_merged, "requires_grad", False)
+            )
+        )
     ):
         try:
             if v_merged is None:

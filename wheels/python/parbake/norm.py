@@ -187,9 +187,21 @@ _ROW_GEMMA_FUSED_ADD_RMSNORM = _Function(
 )
 
 
-def _fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value=1.0, out=None, out_dtype=None, *, target=None):
-    """residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) / scale in
-    8 bits.
+def _fused_add_rmsnorm_quant(
+    residual,
+    x,
+    weight,
+    scale=None,
+    eps=1e-6,
+    weight_bias=0.0,
+    scale_value=1.0,
+    out=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
+    """residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) / scale
+    in 8 bits.
 
     Args:
         residual: Added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. f16 or bf16
@@ -197,9 +209,9 @@ def _fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_b
             leading dimensions are the rows: as one, or as many whose strides let them be one.
         x: The rows. f16 or bf16 [..., hidden], the last dimension dense, read; rows 0 to 2147483647, hidden 1 to
             65536. The leading dimensions are the rows: as one, or as many whose strides let them be one. It has the
-            element type of `residual` and `weight`.
+            element type of `residual`, `weight`.
         weight: A factor for each column. f16 or bf16 [hidden], dense, read; hidden 1 to 65536. It has the element type
-            of `residual` and `x`.
+            of `residual`, `x`.
         scale: What out is to be multiplied by, positive; absent: scale_value. f32 [1], dense, read. It may be absent.
         eps: Added to the mean square (0 to 1; never NaN).
         weight_bias: Added to each weight: 1 for weights stored as their difference from one (-65504 to 65504; never
@@ -222,13 +234,6 @@ def _fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_b
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> residual = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> x = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> weight = torch.randn(4096, dtype=torch.float16, device="cuda")
-        >>> out = parbake._fused_add_rmsnorm_quant(residual, x, weight)
     """
     if (
         target is None
@@ -239,7 +244,16 @@ def _fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_b
         and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (residual.requires_grad or x.requires_grad or weight.requires_grad or getattr(scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                residual.requires_grad
+                or x.requires_grad
+                or weight.requires_grad
+                or getattr(scale, "requires_grad", False)
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -249,10 +263,34 @@ def _fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_b
         except Exception as _error:
             if not _unclear(_error, eps, weight_bias, scale_value):
                 raise
-    return _call(_ROW__FUSED_ADD_RMSNORM_QUANT, target, residual, x, weight, scale, eps, weight_bias, scale_value, out, out_dtype)
+    return _call(
+        _ROW__FUSED_ADD_RMSNORM_QUANT,
+        target,
+        residual,
+        x,
+        weight,
+        scale,
+        eps,
+        weight_bias,
+        scale_value,
+        out,
+        out_dtype,
+    )
 
 
-def _traced__fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value=1.0, out=None, out_dtype=None, *, target=None):
+def _traced__fused_add_rmsnorm_quant(
+    residual,
+    x,
+    weight,
+    scale=None,
+    eps=1e-6,
+    weight_bias=0.0,
+    scale_value=1.0,
+    out=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-6
     if weight_bias is None:
@@ -260,9 +298,30 @@ def _traced__fused_add_rmsnorm_quant(residual, x, weight, scale=None, eps=1e-6, 
     if scale_value is None:
         scale_value = 1.0
     out_dtype = _chosen(_ROW__FUSED_ADD_RMSNORM_QUANT, 8, out_dtype)
-    _operators = _traced(_ROW__FUSED_ADD_RMSNORM_QUANT, residual, x, weight, scale, eps, weight_bias, scale_value, out, out_dtype)
+    _operators = _traced(
+        _ROW__FUSED_ADD_RMSNORM_QUANT,
+        residual,
+        x,
+        weight,
+        scale,
+        eps,
+        weight_bias,
+        scale_value,
+        out,
+        out_dtype,
+    )
     if out is None:
-        return _operators.fused_add_rmsnorm_quant(residual, x, weight, scale, eps, weight_bias, scale_value, out_dtype, target)
+        return _operators.fused_add_rmsnorm_quant(
+            residual,
+            x,
+            weight,
+            scale,
+            eps,
+            weight_bias,
+            scale_value,
+            out_dtype,
+            target,
+        )
     _operators.fused_add_rmsnorm_quant_out(residual, x, weight, scale, eps, weight_bias, scale_value, out, target)
     return out
 
@@ -292,14 +351,38 @@ _ROW__FUSED_ADD_RMSNORM_QUANT = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (7, lambda residual, x, weight, scale, eps, weight_bias, scale_value, out, out_dtype, *_: (residual.shape, out_dtype if out_dtype is not None else "e4m3")),
+        (
+            7,
+            lambda residual,
+            x,
+            weight,
+            scale,
+            eps,
+            weight_bias,
+            scale_value,
+            out,
+            out_dtype,
+            *_: (residual.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
     ),
 )
 
 
-def fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, out=None, scale=None, out_dtype=None, *, target=None):
-    """residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for each row
-    scale = amax(y) / largest, out = y / scale in 8 bits.
+def fused_add_rmsnorm_quant_per_token(
+    residual,
+    x,
+    weight,
+    eps=1e-6,
+    weight_bias=0.0,
+    floor=1e-10,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
+    """residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for each
+    row scale = amax(y) / largest, out = y / scale in 8 bits.
 
     Args:
         residual: Added to x; becomes the sums, rounded. The norm is of the sums before they are rounded. f16 or bf16
@@ -307,9 +390,9 @@ def fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, weight_bias
             leading dimensions are the rows: as one, or as many whose strides let them be one.
         x: The rows. f16 or bf16 [..., hidden], the last dimension dense, read; rows 0 to 2147483647, hidden 1 to
             65536. The leading dimensions are the rows: as one, or as many whose strides let them be one. It has the
-            element type of `residual` and `weight`.
+            element type of `residual`, `weight`.
         weight: A factor for each column. f16 or bf16 [hidden], dense, read; hidden 1 to 65536. It has the element type
-            of `residual` and `x`.
+            of `residual`, `x`.
         eps: Added to the mean square (0 to 1; never NaN).
         weight_bias: Added to each weight: 1 for weights stored as their difference from one (-65504 to 65504; never
             NaN).
@@ -350,7 +433,16 @@ def fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, weight_bias
         and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (residual.requires_grad or x.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                residual.requires_grad
+                or x.requires_grad
+                or weight.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -362,10 +454,34 @@ def fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, weight_bias
         except Exception as _error:
             if not _unclear(_error, eps, weight_bias, floor):
                 raise
-    return _call(_ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN, target, residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
+    return _call(
+        _ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN,
+        target,
+        residual,
+        x,
+        weight,
+        eps,
+        weight_bias,
+        floor,
+        out,
+        scale,
+        out_dtype,
+    )
 
 
-def _traced_fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, out=None, scale=None, out_dtype=None, *, target=None):
+def _traced_fused_add_rmsnorm_quant_per_token(
+    residual,
+    x,
+    weight,
+    eps=1e-6,
+    weight_bias=0.0,
+    floor=1e-10,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-6
     if weight_bias is None:
@@ -373,13 +489,57 @@ def _traced_fused_add_rmsnorm_quant_per_token(residual, x, weight, eps=1e-6, wei
     if floor is None:
         floor = 1e-10
     out_dtype = _chosen(_ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN, 8, out_dtype)
-    _operators = _traced(_ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN, residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
+    _operators = _traced(
+        _ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN,
+        residual,
+        x,
+        weight,
+        eps,
+        weight_bias,
+        floor,
+        out,
+        scale,
+        out_dtype,
+    )
     if out is None and scale is None:
-        return _operators.fused_add_rmsnorm_quant_per_token(residual, x, weight, eps, weight_bias, floor, out_dtype, target)
+        return _operators.fused_add_rmsnorm_quant_per_token(
+            residual,
+            x,
+            weight,
+            eps,
+            weight_bias,
+            floor,
+            out_dtype,
+            target,
+        )
     if out is None:
-        out = _filled(_ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN, 0, residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
+        out = _filled(
+            _ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN,
+            0,
+            residual,
+            x,
+            weight,
+            eps,
+            weight_bias,
+            floor,
+            out,
+            scale,
+            out_dtype,
+        )
     if scale is None:
-        scale = _filled(_ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN, 1, residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
+        scale = _filled(
+            _ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN,
+            1,
+            residual,
+            x,
+            weight,
+            eps,
+            weight_bias,
+            floor,
+            out,
+            scale,
+            out_dtype,
+        )
     _operators.fused_add_rmsnorm_quant_per_token_out(residual, x, weight, eps, weight_bias, floor, out, scale, target)
     return out, scale
 
@@ -409,8 +569,32 @@ _ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (6, lambda residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (residual.shape, out_dtype if out_dtype is not None else "e4m3")),
-        (7, lambda residual, x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (residual.shape[:-1], "f32")),
+        (
+            6,
+            lambda residual,
+            x,
+            weight,
+            eps,
+            weight_bias,
+            floor,
+            out,
+            scale,
+            out_dtype,
+            *_: (residual.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
+        (
+            7,
+            lambda residual,
+            x,
+            weight,
+            eps,
+            weight_bias,
+            floor,
+            out,
+            scale,
+            out_dtype,
+            *_: (residual.shape[:-1], "f32"),
+        ),
     ),
 )
 
@@ -525,13 +709,6 @@ def _layernorm_quant(x, weight, bias, scale=None, eps=1e-6, scale_value=1.0, out
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> weight = torch.randn(4096, dtype=torch.float32, device="cuda")
-        >>> bias = torch.randn(4096, dtype=torch.float32, device="cuda")
-        >>> out = parbake._layernorm_quant(x, weight, bias)
     """
     if (
         target is None
@@ -542,7 +719,16 @@ def _layernorm_quant(x, weight, bias, scale=None, eps=1e-6, scale_value=1.0, out
         and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or weight.requires_grad or bias.requires_grad or getattr(scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or weight.requires_grad
+                or bias.requires_grad
+                or getattr(scale, "requires_grad", False)
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -555,7 +741,18 @@ def _layernorm_quant(x, weight, bias, scale=None, eps=1e-6, scale_value=1.0, out
     return _call(_ROW__LAYERNORM_QUANT, target, x, weight, bias, scale, eps, scale_value, out, out_dtype)
 
 
-def _traced__layernorm_quant(x, weight, bias, scale=None, eps=1e-6, scale_value=1.0, out=None, out_dtype=None, *, target=None):
+def _traced__layernorm_quant(
+    x,
+    weight,
+    bias,
+    scale=None,
+    eps=1e-6,
+    scale_value=1.0,
+    out=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-6
     if scale_value is None:
@@ -591,7 +788,18 @@ _ROW__LAYERNORM_QUANT = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (6, lambda x, weight, bias, scale, eps, scale_value, out, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
+        (
+            6,
+            lambda x,
+            weight,
+            bias,
+            scale,
+            eps,
+            scale_value,
+            out,
+            out_dtype,
+            *_: (x.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
     ),
 )
 
@@ -861,7 +1069,18 @@ _ROW_GEMMA_RMSNORM = _Function(
 )
 
 
-def _rmsnorm_quant(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value=1.0, out=None, out_dtype=None, *, target=None):
+def _rmsnorm_quant(
+    x,
+    weight,
+    scale=None,
+    eps=1e-6,
+    weight_bias=0.0,
+    scale_value=1.0,
+    out=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     """Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale.
 
     Args:
@@ -892,12 +1111,6 @@ def _rmsnorm_quant(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> weight = torch.randn(4096, dtype=torch.float16, device="cuda")
-        >>> out = parbake._rmsnorm_quant(x, weight)
     """
     if (
         target is None
@@ -907,7 +1120,15 @@ def _rmsnorm_quant(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value
         and (out is None or type(out) is _Tensor and out_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or weight.requires_grad or getattr(scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or weight.requires_grad
+                or getattr(scale, "requires_grad", False)
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -920,7 +1141,18 @@ def _rmsnorm_quant(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value
     return _call(_ROW__RMSNORM_QUANT, target, x, weight, scale, eps, weight_bias, scale_value, out, out_dtype)
 
 
-def _traced__rmsnorm_quant(x, weight, scale=None, eps=1e-6, weight_bias=0.0, scale_value=1.0, out=None, out_dtype=None, *, target=None):
+def _traced__rmsnorm_quant(
+    x,
+    weight,
+    scale=None,
+    eps=1e-6,
+    weight_bias=0.0,
+    scale_value=1.0,
+    out=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-6
     if weight_bias is None:
@@ -959,14 +1191,36 @@ _ROW__RMSNORM_QUANT = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (6, lambda x, weight, scale, eps, weight_bias, scale_value, out, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
+        (
+            6,
+            lambda x,
+            weight,
+            scale,
+            eps,
+            weight_bias,
+            scale_value,
+            out,
+            out_dtype,
+            *_: (x.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
     ),
 )
 
 
-def rmsnorm_quant_per_token(x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, out=None, scale=None, out_dtype=None, *, target=None):
-    """Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each row scale
-    = amax(y) / largest, out = y / scale.
+def rmsnorm_quant_per_token(
+    x,
+    weight,
+    eps=1e-6,
+    weight_bias=0.0,
+    floor=1e-10,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
+    """Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each row
+    scale = amax(y) / largest, out = y / scale.
 
     Args:
         x: The rows. f16 or bf16 [..., hidden], the last dimension dense, read; rows 0 to 2147483647, hidden 1 to
@@ -1012,7 +1266,15 @@ def rmsnorm_quant_per_token(x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, o
         and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or weight.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or weight.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -1027,7 +1289,18 @@ def rmsnorm_quant_per_token(x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, o
     return _call(_ROW_RMSNORM_QUANT_PER_TOKEN, target, x, weight, eps, weight_bias, floor, out, scale, out_dtype)
 
 
-def _traced_rmsnorm_quant_per_token(x, weight, eps=1e-6, weight_bias=0.0, floor=1e-10, out=None, scale=None, out_dtype=None, *, target=None):
+def _traced_rmsnorm_quant_per_token(
+    x,
+    weight,
+    eps=1e-6,
+    weight_bias=0.0,
+    floor=1e-10,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-6
     if weight_bias is None:
@@ -1070,7 +1343,18 @@ _ROW_RMSNORM_QUANT_PER_TOKEN = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (5, lambda x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
+        (
+            5,
+            lambda x,
+            weight,
+            eps,
+            weight_bias,
+            floor,
+            out,
+            scale,
+            out_dtype,
+            *_: (x.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
         (6, lambda x, weight, eps, weight_bias, floor, out, scale, out_dtype, *_: (x.shape[:-1], "f32")),
     ),
 )

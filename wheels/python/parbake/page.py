@@ -26,7 +26,18 @@ _native_get_batch_indices_positions = None
 _native_get_seq_lens = None
 
 
-def _append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr, *, target=None):
+def _append_paged_kv_cache(
+    k_cache,
+    v_cache,
+    key,
+    value,
+    batch_indices,
+    positions,
+    kv_indices,
+    kv_indptr,
+    *,
+    target=None,
+):
     """Keys and values of tokens into the pages of a cache: cache[slot(token)] = token.
 
     Args:
@@ -38,10 +49,10 @@ def _append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, position
             65536, head_dim 1 to 65536.
         key: Keys of the tokens. f16 or bf16 or f32 or e4m3 or e5m2 or u8 [tokens, heads, head_dim], the last dimension
             dense, read; tokens 0 to 2147483647, heads 1 to 65536, head_dim 1 to 65536. It has the element type of
-            `k_cache` and `v_cache` and `value`.
+            `k_cache`, `v_cache`, `value`.
         value: Values of the tokens. f16 or bf16 or f32 or e4m3 or e5m2 or u8 [tokens, heads, head_dim], the last
             dimension dense, read; tokens 0 to 2147483647, heads 1 to 65536, head_dim 1 to 65536. It has the element
-            type of `k_cache` and `v_cache` and `key`.
+            type of `k_cache`, `v_cache`, `key`.
         batch_indices: Request of each token; a negative one: the token goes nowhere. i32 [tokens], dense, read; tokens
             0 to 2147483647.
         positions: Position of each token in its request; a negative one: the token goes nowhere. i32 [tokens], dense,
@@ -61,18 +72,6 @@ def _append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, position
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> k_cache = torch.randn(64, 16, 8, 128, dtype=torch.float16, device="cuda")
-        >>> v_cache = torch.randn(64, 16, 8, 128, dtype=torch.float16, device="cuda")
-        >>> key = torch.randn(64, 8, 128, dtype=torch.float16, device="cuda")
-        >>> value = torch.randn(64, 8, 128, dtype=torch.float16, device="cuda")
-        >>> batch_indices = torch.zeros(64, dtype=torch.int32, device="cuda")
-        >>> positions = torch.zeros(64, dtype=torch.int32, device="cuda")
-        >>> kv_indices = torch.zeros(32, dtype=torch.int32, device="cuda")
-        >>> kv_indptr = torch.zeros(5, dtype=torch.int32, device="cuda")
-        >>> parbake._append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr)
     """
     if (
         target is None
@@ -86,7 +85,19 @@ def _append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, position
         and type(kv_indptr) in _TENSORS
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (k_cache.requires_grad or v_cache.requires_grad or key.requires_grad or value.requires_grad or batch_indices.requires_grad or positions.requires_grad or kv_indices.requires_grad or kv_indptr.requires_grad))
+        and not (
+            _grad()
+            and (
+                k_cache.requires_grad
+                or v_cache.requires_grad
+                or key.requires_grad
+                or value.requires_grad
+                or batch_indices.requires_grad
+                or positions.requires_grad
+                or kv_indices.requires_grad
+                or kv_indptr.requires_grad
+            )
+        )
     ):
         try:
             _native_append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr)
@@ -94,12 +105,54 @@ def _append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, position
         except Exception as _error:
             if not _unclear(_error):
                 raise
-    return _call(_ROW__APPEND_PAGED_KV_CACHE, target, k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr)
+    return _call(
+        _ROW__APPEND_PAGED_KV_CACHE,
+        target,
+        k_cache,
+        v_cache,
+        key,
+        value,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+    )
 
 
-def _traced__append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr, *, target=None):
-    _operators = _traced(_ROW__APPEND_PAGED_KV_CACHE, k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr)
-    _operators.append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr, target)
+def _traced__append_paged_kv_cache(
+    k_cache,
+    v_cache,
+    key,
+    value,
+    batch_indices,
+    positions,
+    kv_indices,
+    kv_indptr,
+    *,
+    target=None,
+):
+    _operators = _traced(
+        _ROW__APPEND_PAGED_KV_CACHE,
+        k_cache,
+        v_cache,
+        key,
+        value,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+    )
+    _operators.append_paged_kv_cache(
+        k_cache,
+        v_cache,
+        key,
+        value,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+        target,
+    )
 
 
 _ROW__APPEND_PAGED_KV_CACHE = _Function(
@@ -124,7 +177,19 @@ _ROW__APPEND_PAGED_KV_CACHE = _Function(
 )
 
 
-def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr, kv_last_page_len=None, *, target=None):
+def append_paged_mla_kv_cache(
+    append_ckv,
+    append_kpe,
+    batch_indices,
+    positions,
+    ckv_cache,
+    kpe_cache,
+    kv_indices,
+    kv_indptr,
+    kv_last_page_len=None,
+    *,
+    target=None,
+):
     """Compressed keys and values, and rotary keys, of tokens into the pages of two caches.
 
     Takes the arguments of `flashinfer.page.append_paged_mla_kv_cache`.
@@ -132,10 +197,10 @@ def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, 
     Args:
         append_ckv: ckv. Compressed keys and values of the tokens. f16 or bf16 or f32 or e4m3 or e5m2 or u8 [tokens,
             ckv_dim], the last dimension dense, read; tokens 0 to 2147483647, ckv_dim 1 to 65536. It has the element
-            type of `ckv_cache` and `kpe_cache` and `append_kpe`.
+            type of `ckv_cache`, `kpe_cache`, `append_kpe`.
         append_kpe: kpe. Rotary keys of the tokens. f16 or bf16 or f32 or e4m3 or e5m2 or u8 [tokens, kpe_dim], the
             last dimension dense, read; tokens 0 to 2147483647, kpe_dim 1 to 65536. It has the element type of
-            `ckv_cache` and `kpe_cache` and `append_ckv`.
+            `ckv_cache`, `kpe_cache`, `append_ckv`.
         batch_indices: Request of each token; a negative one: the token goes nowhere. i32 [tokens], dense, read; tokens
             0 to 2147483647.
         positions: Position of each token in its request; a negative one: the token goes nowhere. i32 [tokens], dense,
@@ -172,7 +237,16 @@ def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, 
         >>> kpe_cache = torch.randn(64, 16, 64, dtype=torch.float16, device="cuda")
         >>> kv_indices = torch.zeros(32, dtype=torch.int32, device="cuda")
         >>> kv_indptr = torch.zeros(5, dtype=torch.int32, device="cuda")
-        >>> parbake.append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr)
+        >>> parbake.append_paged_mla_kv_cache(
+            append_ckv,
+            append_kpe,
+            batch_indices,
+            positions,
+            ckv_cache,
+            kpe_cache,
+            kv_indices,
+            kv_indptr,
+        )
     """
     if (
         target is None
@@ -186,20 +260,84 @@ def append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, 
         and type(kv_indptr) in _TENSORS
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (append_ckv.requires_grad or append_kpe.requires_grad or batch_indices.requires_grad or positions.requires_grad or ckv_cache.requires_grad or kpe_cache.requires_grad or kv_indices.requires_grad or kv_indptr.requires_grad))
+        and not (
+            _grad()
+            and (
+                append_ckv.requires_grad
+                or append_kpe.requires_grad
+                or batch_indices.requires_grad
+                or positions.requires_grad
+                or ckv_cache.requires_grad
+                or kpe_cache.requires_grad
+                or kv_indices.requires_grad
+                or kv_indptr.requires_grad
+            )
+        )
     ):
         try:
-            _native_append_paged_mla_kv_cache(ckv_cache, kpe_cache, append_ckv, append_kpe, batch_indices, positions, kv_indices, kv_indptr)
+            _native_append_paged_mla_kv_cache(
+                ckv_cache,
+                kpe_cache,
+                append_ckv,
+                append_kpe,
+                batch_indices,
+                positions,
+                kv_indices,
+                kv_indptr,
+            )
             return None
         except Exception as _error:
             if not _unclear(_error):
                 raise
-    return _call(_ROW_APPEND_PAGED_MLA_KV_CACHE, target, append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr)
+    return _call(
+        _ROW_APPEND_PAGED_MLA_KV_CACHE,
+        target,
+        append_ckv,
+        append_kpe,
+        batch_indices,
+        positions,
+        ckv_cache,
+        kpe_cache,
+        kv_indices,
+        kv_indptr,
+    )
 
 
-def _traced_append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr, kv_last_page_len=None, *, target=None):
-    _operators = _traced(_ROW_APPEND_PAGED_MLA_KV_CACHE, append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr)
-    _operators.append_paged_mla_kv_cache(append_ckv, append_kpe, batch_indices, positions, ckv_cache, kpe_cache, kv_indices, kv_indptr, target)
+def _traced_append_paged_mla_kv_cache(
+    append_ckv,
+    append_kpe,
+    batch_indices,
+    positions,
+    ckv_cache,
+    kpe_cache,
+    kv_indices,
+    kv_indptr,
+    kv_last_page_len=None,
+    *,
+    target=None,
+):
+    _operators = _traced(
+        _ROW_APPEND_PAGED_MLA_KV_CACHE,
+        append_ckv,
+        append_kpe,
+        batch_indices,
+        positions,
+        ckv_cache,
+        kpe_cache,
+        kv_indices,
+        kv_indptr,
+    )
+    _operators.append_paged_mla_kv_cache(
+        append_ckv,
+        append_kpe,
+        batch_indices,
+        positions,
+        ckv_cache,
+        kpe_cache,
+        kv_indices,
+        kv_indptr,
+        target,
+    )
 
 
 _ROW_APPEND_PAGED_MLA_KV_CACHE = _Function(
@@ -304,8 +442,8 @@ def _copy_blocks(k_cache, v_cache, block_mapping, *, target=None):
             read and overwritten; blocks 0 to 2147483647, block 1 to 2147483647.
         v_cache: Blocks of values. f16 or bf16 or f32 or e4m3 or e5m2 or u8 [blocks, block], the last dimension dense,
             read and overwritten; blocks 0 to 2147483647, block 1 to 2147483647.
-        block_mapping: Source and destination of each copy; one that does not exist: nothing is copied. A destination
-            is in no other pair. i64 [pairs, 2], the last dimension dense, read; pairs 0 to 2147483647.
+        block_mapping: Source and destination of each copy; none if one does not exist. A destination is in no other
+            pair. i64 [pairs, 2], the last dimension dense, read; pairs 0 to 2147483647.
         target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
 
     Returns:
@@ -317,13 +455,6 @@ def _copy_blocks(k_cache, v_cache, block_mapping, *, target=None):
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> k_cache = torch.randn(64, 16384, dtype=torch.float16, device="cuda")
-        >>> v_cache = torch.randn(64, 16384, dtype=torch.float16, device="cuda")
-        >>> block_mapping = torch.zeros(8, 2, dtype=torch.int64, device="cuda")
-        >>> parbake._copy_blocks(k_cache, v_cache, block_mapping)
     """
     if (
         target is None
@@ -478,7 +609,14 @@ def get_seq_lens(kv_indptr, kv_last_page_len, page_size, out=None, *, target=Non
         and (out is None or type(out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (kv_indptr.requires_grad or kv_last_page_len.requires_grad or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                kv_indptr.requires_grad
+                or kv_last_page_len.requires_grad
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:

@@ -128,11 +128,6 @@ def _block_scale_interleave(x, out=None, *, target=None):
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.zeros(256, 448, dtype=torch.uint8, device="cuda")
-        >>> out = parbake._block_scale_interleave(x)
     """
     if (
         target is None
@@ -223,7 +218,15 @@ def fp4_dequantize(x, scale, global_scale=None, layout=2, format="nvfp4", out=No
         and (out is None or type(out) is _Tensor and dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or scale.requires_grad or getattr(global_scale, "requires_grad", False) or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or scale.requires_grad
+                or getattr(global_scale, "requires_grad", False)
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -270,19 +273,40 @@ _ROW_FP4_DEQUANTIZE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (5, lambda x, scale, global_scale, layout, format, out, dtype, *_: ((x.shape[0], 2 * x.shape[-1]), dtype if dtype is not None else "f16")),
+        (
+            5,
+            lambda x,
+            scale,
+            global_scale,
+            layout,
+            format,
+            out,
+            dtype,
+            *_: ((x.shape[0], 2 * x.shape[-1]), dtype if dtype is not None else "f16"),
+        ),
     ),
 )
 
 
-def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scale=None, scale_rows=None, scale_columns=None, *, target=None):
+def _fp4_quantize(
+    x,
+    global_scale=None,
+    layout=2,
+    format="nvfp4",
+    out=None,
+    scale=None,
+    scale_rows=None,
+    scale_columns=None,
+    *,
+    target=None,
+):
     """4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4.
 
     Args:
         x: The elements. f16 or bf16 or f32 [rows, hidden], the last dimension dense, read; rows 0 to 2147483647,
             hidden 16 to 16777216.
-        global_scale: NVFP4 only: what the scales are multiplied by, 448 · 6 / max(|x|); positive and finite, read on
-            the device. f32 [1], dense, read. It may be absent.
+        global_scale: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and
+            finite, read on the device. f32 [1], dense, read. It may be absent.
         layout: Of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4 (a whole number, 0 to 2).
         format: 0 NVFP4, 1 MXFP4: "nvfp4" (0), "mxfp4" (1); the name or the number.
         out: The quantised elements, two to a byte, the first one in the low half. u8 [rows, hidden/2], the last
@@ -304,11 +328,6 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> out, scale = parbake._fp4_quantize(x, scale_rows=16, scale_columns=256)
     """
     if (
         target is None
@@ -318,7 +337,15 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
         and (scale is None or type(scale) is _Tensor and scale_rows is None and scale_columns is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(global_scale, "requires_grad", False) or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(global_scale, "requires_grad", False)
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -333,7 +360,18 @@ def _fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scal
     return _call(_ROW__FP4_QUANTIZE, target, x, global_scale, layout, format, out, scale, scale_rows, scale_columns)
 
 
-def _traced__fp4_quantize(x, global_scale=None, layout=2, format="nvfp4", out=None, scale=None, scale_rows=None, scale_columns=None, *, target=None):
+def _traced__fp4_quantize(
+    x,
+    global_scale=None,
+    layout=2,
+    format="nvfp4",
+    out=None,
+    scale=None,
+    scale_rows=None,
+    scale_columns=None,
+    *,
+    target=None,
+):
     if layout is None:
         layout = 2
     format = _chosen(_ROW__FP4_QUANTIZE, 3, format)
@@ -371,8 +409,30 @@ _ROW__FP4_QUANTIZE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (4, lambda x, global_scale, layout, format, out, scale, scale_rows, scale_columns, *_: ((x.shape[0], -(-x.shape[-1] // 2)), "u8")),
-        (5, lambda x, global_scale, layout, format, out, scale, scale_rows, scale_columns, *_: ((scale_rows, scale_columns), "u8")),
+        (
+            4,
+            lambda x,
+            global_scale,
+            layout,
+            format,
+            out,
+            scale,
+            scale_rows,
+            scale_columns,
+            *_: ((x.shape[0], -(-x.shape[-1] // 2)), "u8"),
+        ),
+        (
+            5,
+            lambda x,
+            global_scale,
+            layout,
+            format,
+            out,
+            scale,
+            scale_rows,
+            scale_columns,
+            *_: ((scale_rows, scale_columns), "u8"),
+        ),
     ),
 )
 
@@ -416,7 +476,14 @@ def fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=Non
         and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -431,7 +498,16 @@ def fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=Non
     return _call(_ROW_FP8_QUANTIZE_PER_BLOCK, target, x, eps, power_of_two, out, scale, out_dtype)
 
 
-def _traced_fp8_quantize_per_block(x, eps=1e-10, power_of_two=False, out=None, scale=None, out_dtype=None, *, target=None):
+def _traced_fp8_quantize_per_block(
+    x,
+    eps=1e-10,
+    power_of_two=False,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-10
     if power_of_two is None:
@@ -469,8 +545,26 @@ _ROW_FP8_QUANTIZE_PER_BLOCK = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (3, lambda x, eps, power_of_two, out, scale, out_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
-        (4, lambda x, eps, power_of_two, out, scale, out_dtype, *_: ((-(-x.shape[0] // 128), -(-x.shape[-1] // 128)), "f32")),
+        (
+            3,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            *_: (x.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
+        (
+            4,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            *_: ((-(-x.shape[0] // 128), -(-x.shape[-1] // 128)), "f32"),
+        ),
     ),
 )
 
@@ -557,8 +651,8 @@ _ROW_FP8_QUANTIZE_PER_TENSOR = _Function(
 
 
 def fp8_quantize_per_tensor_dynamic(x, amax, eps=1e-10, out=None, scale=None, out_dtype=None, *, target=None):
-    """8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) / largest,
-    out = x · (1 / scale).
+    """8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) /
+    largest, out = x · (1 / scale).
 
     Args:
         x: The elements. f16 or bf16 or f32 [..., hidden], the last dimension dense, read; rows 0 to 2147483647, hidden
@@ -597,7 +691,15 @@ def fp8_quantize_per_tensor_dynamic(x, amax, eps=1e-10, out=None, scale=None, ou
         and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or amax.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or amax.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -692,7 +794,14 @@ def fp8_quantize_per_token(x, eps=1e-10, out=None, scale=None, out_dtype=None, *
         and (scale is None or type(scale) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -747,9 +856,19 @@ _ROW_FP8_QUANTIZE_PER_TOKEN = _Function(
 )
 
 
-def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, scale=None, out_dtype=None, scale_dtype=None, *, target=None):
-    """8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1 /
-    scale).
+def fp8_quantize_per_token_group(
+    x,
+    eps=1e-10,
+    power_of_two=False,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    scale_dtype=None,
+    *,
+    target=None,
+):
+    """8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1
+    / scale).
 
     Args:
         x: The elements. f16 or bf16 or f32 [rows, hidden], the last dimension dense, read; rows 0 to 2147483647,
@@ -788,13 +907,23 @@ def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, sca
         and (scale is None or type(scale) is _Tensor and scale_dtype is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
                 out = x.new_empty(x.shape, dtype=_types[out_dtype if out_dtype is not None else "e4m3"])
             if scale is None:
-                scale = x.new_empty((x.shape[0], -(-x.shape[-1] // 128)), dtype=_types[scale_dtype if scale_dtype is not None else "f32"])
+                scale = x.new_empty(
+                    (x.shape[0], -(-x.shape[-1] // 128)),
+                    dtype=_types[scale_dtype if scale_dtype is not None else "f32"],
+                )
             _native_fp8_quantize_per_token_group(out, scale, x, eps, power_of_two)
             return out, scale
         except Exception as _error:
@@ -803,7 +932,17 @@ def fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, sca
     return _call(_ROW_FP8_QUANTIZE_PER_TOKEN_GROUP, target, x, eps, power_of_two, out, scale, out_dtype, scale_dtype)
 
 
-def _traced_fp8_quantize_per_token_group(x, eps=1e-10, power_of_two=False, out=None, scale=None, out_dtype=None, scale_dtype=None, *, target=None):
+def _traced_fp8_quantize_per_token_group(
+    x,
+    eps=1e-10,
+    power_of_two=False,
+    out=None,
+    scale=None,
+    out_dtype=None,
+    scale_dtype=None,
+    *,
+    target=None,
+):
     if eps is None:
         eps = 1e-10
     if power_of_two is None:
@@ -843,8 +982,28 @@ _ROW_FP8_QUANTIZE_PER_TOKEN_GROUP = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (3, lambda x, eps, power_of_two, out, scale, out_dtype, scale_dtype, *_: (x.shape, out_dtype if out_dtype is not None else "e4m3")),
-        (4, lambda x, eps, power_of_two, out, scale, out_dtype, scale_dtype, *_: ((x.shape[0], -(-x.shape[-1] // 128)), scale_dtype if scale_dtype is not None else "f32")),
+        (
+            3,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            scale_dtype,
+            *_: (x.shape, out_dtype if out_dtype is not None else "e4m3"),
+        ),
+        (
+            4,
+            lambda x,
+            eps,
+            power_of_two,
+            out,
+            scale,
+            out_dtype,
+            scale_dtype,
+            *_: ((x.shape[0], -(-x.shape[-1] // 128)), scale_dtype if scale_dtype is not None else "f32"),
+        ),
     ),
 )
 
@@ -961,11 +1120,6 @@ def _mxfp8_quantize(x, layout=2, out=None, scale=None, scale_rows=None, scale_co
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.randn(16, 4096, dtype=torch.float16, device="cuda")
-        >>> out, scale = parbake._mxfp8_quantize(x, scale_rows=16, scale_columns=128)
     """
     if (
         target is None
@@ -974,7 +1128,14 @@ def _mxfp8_quantize(x, layout=2, out=None, scale=None, scale_rows=None, scale_co
         and (scale is None or type(scale) is _Tensor and scale_rows is None and scale_columns is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or getattr(out, "requires_grad", False) or getattr(scale, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or getattr(out, "requires_grad", False)
+                or getattr(scale, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -1048,11 +1209,6 @@ def _packbits(x, little=False, out=None, *, target=None):
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.zeros(4096, dtype=torch.bool, device="cuda")
-        >>> out = parbake._packbits(x)
     """
     if (
         target is None
@@ -1199,13 +1355,6 @@ def _segment_packbits(x, indptr, out_indptr, little=False, out=None, packed=None
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> x = torch.zeros(4096, dtype=torch.bool, device="cuda")
-        >>> indptr = torch.zeros(17, dtype=torch.int32, device="cuda")
-        >>> out_indptr = torch.zeros(17, dtype=torch.int32, device="cuda")
-        >>> out = parbake._segment_packbits(x, indptr, out_indptr, packed=600)
     """
     if (
         target is None
@@ -1215,7 +1364,15 @@ def _segment_packbits(x, indptr, out_indptr, little=False, out=None, packed=None
         and (out is None or type(out) is _Tensor and packed is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (x.requires_grad or indptr.requires_grad or out_indptr.requires_grad or getattr(out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or indptr.requires_grad
+                or out_indptr.requires_grad
+                or getattr(out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if out is None:
@@ -1325,7 +1482,8 @@ def e2m1_and_ufp8sf_scale_to_float(
     """
     if (sf_vec_size, ufp8_type) not in ((16, 1), (32, 0)):
         got = f"blocks of {sf_vec_size} with type {ufp8_type}"
-        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected blocks of 16 with type 1 or of 32 with 0, got {got}")
+        expected = "blocks of 16 with type 1 or of 32 with type 0"
+        raise ValueError(f"e2m1_and_ufp8sf_scale_to_float: expected {expected}, got {got}")
     layout = 0 if is_sf_swizzled_layout else 2
     rows, pairs = e2m1_tensor.shape
     scale = reshape(ufp8_scale_tensor, _sf_shape(rows, 2 * pairs // sf_vec_size, layout))
@@ -1408,8 +1566,8 @@ def fp4_quantize(
     """Quantises blocks of a row to 4 bits (e2m1) with a scale each: NVFP4 or MXFP4.
 
     NVFP4: the scale is (amax · (1/6)) · global_scale as e4m3, an element is multiplied by
-    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements are
-    rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
+    1 / (scale · (1 / global_scale)). MXFP4: the scale is the smallest power of two with amax <= 6 · scale. Elements
+    are rounded to nearest, a tie to the even code, and saturate at ±6; NaN becomes 6.
 
     Args:
         input: [.., hidden], of f16, bf16 or f32; hidden is a multiple of the block.
@@ -1693,8 +1851,7 @@ def packbits(x, bitorder="big", *, target=None):
 def segment_packbits(x, indptr, bitorder="big", *, target=None):
     """Packs segments of x, each by itself, as `packbits` does.
 
-    How many bytes there are is read from the device: this waits for it, and no graph can hold it. `packed_indptr` and the
-    op itself, with an output that is large enough, do not wait.
+    How many bytes there are is read from the device: this waits for it, and no graph can hold it.
 
     Args:
         x: the elements of all segments, in one dimension.

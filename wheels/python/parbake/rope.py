@@ -27,20 +27,37 @@ _native_rope_quantize = None
 _native_rope_quantize_append = None
 
 
-def _apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, interleave=False, rope_scale=1.0, rope_theta=10000.0, low_freq_factor=1.0, high_freq_factor=4.0, old_context_len=0.0, q_out=None, k_out=None, *, target=None):
+def _apply_rope(
+    q,
+    k,
+    pos_ids=None,
+    indptr=None,
+    offsets=None,
+    rotary_dim=0,
+    interleave=False,
+    rope_scale=1.0,
+    rope_theta=10000.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    old_context_len=0.0,
+    q_out=None,
+    k_out=None,
+    *,
+    target=None,
+):
     """Rotary embedding of queries and keys: pairs of columns turned by position · theta^(-2i/rotary_dim) / scale.
 
     Args:
         q: The queries. f16 or bf16 or f32 [tokens, q_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `k`.
+            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `k`.
         k: The keys. f16 or bf16 or f32 [tokens, kv_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `q`.
+            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `q`.
         pos_ids: Position of each token. i32 or i64 [tokens], dense, read; tokens 0 to 2147483647. It has the element
-            type of `indptr` and `offsets`. It may be absent.
+            type of `indptr`, `offsets`. It may be absent.
         indptr: Without pos_ids: segment b is the tokens from indptr[b] to before indptr[b + 1]. i32 or i64 [batch+1],
-            dense, read; batch 0 to 2147483646. It has the element type of `pos_ids` and `offsets`. It may be absent.
+            dense, read; batch 0 to 2147483646. It has the element type of `pos_ids`, `offsets`. It may be absent.
         offsets: With indptr: position of the first token of each segment. i32 or i64 [batch], dense, read; batch 0 to
-            2147483646. It has the element type of `pos_ids` and `indptr`. It may be absent.
+            2147483646. It has the element type of `pos_ids`, `indptr`. It may be absent.
         rotary_dim: Columns that are turned, an even number; 0: all of them (a whole number, 0 to 512).
         interleave: Pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         rope_scale: What frequencies are divided by (0.000001 to 1000000; never NaN).
@@ -68,12 +85,6 @@ def _apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, int
         NotImplementedError: The combination does not exist on this architecture.
         parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
         parbake.Error: Everything else.
-
-    Example:
-        >>> import parbake, torch
-        >>> q = torch.randn(64, 32, 128, dtype=torch.float16, device="cuda")
-        >>> k = torch.randn(64, 8, 128, dtype=torch.float16, device="cuda")
-        >>> q_out, k_out = parbake._apply_rope(q, k)
     """
     if (
         target is None
@@ -86,22 +97,91 @@ def _apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, int
         and (k_out is None or type(k_out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (q.requires_grad or k.requires_grad or getattr(pos_ids, "requires_grad", False) or getattr(indptr, "requires_grad", False) or getattr(offsets, "requires_grad", False) or getattr(q_out, "requires_grad", False) or getattr(k_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                q.requires_grad
+                or k.requires_grad
+                or getattr(pos_ids, "requires_grad", False)
+                or getattr(indptr, "requires_grad", False)
+                or getattr(offsets, "requires_grad", False)
+                or getattr(q_out, "requires_grad", False)
+                or getattr(k_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_out is None:
                 q_out = _empty_like(q)
             if k_out is None:
                 k_out = _empty_like(k)
-            _native_apply_rope(q_out, k_out, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len)
+            _native_apply_rope(
+                q_out,
+                k_out,
+                q,
+                k,
+                pos_ids,
+                indptr,
+                offsets,
+                rotary_dim,
+                interleave,
+                rope_scale,
+                rope_theta,
+                low_freq_factor,
+                high_freq_factor,
+                old_context_len,
+            )
             return q_out, k_out
         except Exception as _error:
-            if not _unclear(_error, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len):
+            if not _unclear(
+                _error,
+                rotary_dim,
+                interleave,
+                rope_scale,
+                rope_theta,
+                low_freq_factor,
+                high_freq_factor,
+                old_context_len,
+            ):
                 raise
-    return _call(_ROW__APPLY_ROPE, target, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
+    return _call(
+        _ROW__APPLY_ROPE,
+        target,
+        q,
+        k,
+        pos_ids,
+        indptr,
+        offsets,
+        rotary_dim,
+        interleave,
+        rope_scale,
+        rope_theta,
+        low_freq_factor,
+        high_freq_factor,
+        old_context_len,
+        q_out,
+        k_out,
+    )
 
 
-def _traced__apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_dim=0, interleave=False, rope_scale=1.0, rope_theta=10000.0, low_freq_factor=1.0, high_freq_factor=4.0, old_context_len=0.0, q_out=None, k_out=None, *, target=None):
+def _traced__apply_rope(
+    q,
+    k,
+    pos_ids=None,
+    indptr=None,
+    offsets=None,
+    rotary_dim=0,
+    interleave=False,
+    rope_scale=1.0,
+    rope_theta=10000.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    old_context_len=0.0,
+    q_out=None,
+    k_out=None,
+    *,
+    target=None,
+):
     if rotary_dim is None:
         rotary_dim = 0
     if interleave is None:
@@ -116,14 +196,94 @@ def _traced__apply_rope(q, k, pos_ids=None, indptr=None, offsets=None, rotary_di
         high_freq_factor = 4.0
     if old_context_len is None:
         old_context_len = 0.0
-    _operators = _traced(_ROW__APPLY_ROPE, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
+    _operators = _traced(
+        _ROW__APPLY_ROPE,
+        q,
+        k,
+        pos_ids,
+        indptr,
+        offsets,
+        rotary_dim,
+        interleave,
+        rope_scale,
+        rope_theta,
+        low_freq_factor,
+        high_freq_factor,
+        old_context_len,
+        q_out,
+        k_out,
+    )
     if q_out is None and k_out is None:
-        return _operators.apply_rope(q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, target)
+        return _operators.apply_rope(
+            q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            target,
+        )
     if q_out is None:
-        q_out = _filled(_ROW__APPLY_ROPE, 0, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
+        q_out = _filled(
+            _ROW__APPLY_ROPE,
+            0,
+            q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+        )
     if k_out is None:
-        k_out = _filled(_ROW__APPLY_ROPE, 1, q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out)
-    _operators.apply_rope_out(q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out, target)
+        k_out = _filled(
+            _ROW__APPLY_ROPE,
+            1,
+            q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+        )
+    _operators.apply_rope_out(
+        q,
+        k,
+        pos_ids,
+        indptr,
+        offsets,
+        rotary_dim,
+        interleave,
+        rope_scale,
+        rope_theta,
+        low_freq_factor,
+        high_freq_factor,
+        old_context_len,
+        q_out,
+        k_out,
+        target,
+    )
     return q_out, k_out
 
 
@@ -161,8 +321,42 @@ _ROW__APPLY_ROPE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (12, lambda q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out, *_: (q.shape, q.dtype)),
-        (13, lambda q, k, pos_ids, indptr, offsets, rotary_dim, interleave, rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len, q_out, k_out, *_: (k.shape, q.dtype)),
+        (
+            12,
+            lambda q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+            *_: (q.shape, q.dtype),
+        ),
+        (
+            13,
+            lambda q,
+            k,
+            pos_ids,
+            indptr,
+            offsets,
+            rotary_dim,
+            interleave,
+            rope_scale,
+            rope_theta,
+            low_freq_factor,
+            high_freq_factor,
+            old_context_len,
+            q_out,
+            k_out,
+            *_: (k.shape, q.dtype),
+        ),
     ),
 )
 
@@ -172,9 +366,9 @@ def rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=N
 
     Args:
         q: The queries. f16 or bf16 or f32 [tokens, q_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `k`.
+            2147483647, q_heads 1 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `k`.
         k: The keys. f16 or bf16 or f32 [tokens, kv_heads, head_dim], the last dimension dense, read; tokens 0 to
-            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out` and `k_out` and `q`.
+            2147483647, kv_heads 0 to 65536, head_dim 2 to 512. It has the element type of `q_out`, `k_out`, `q`.
         positions: Position of each token: its row of the cache. A token of another position is copied. i32 or i64
             [tokens], dense, read; tokens 0 to 2147483647.
         cos_sin_cache: For each position rotary_dim / 2 cosines, then as many sines. f32 [max_position, rotary_dim],
@@ -216,7 +410,17 @@ def rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=N
         and (k_out is None or type(k_out) is _Tensor)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (q.requires_grad or k.requires_grad or positions.requires_grad or cos_sin_cache.requires_grad or getattr(q_out, "requires_grad", False) or getattr(k_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                q.requires_grad
+                or k.requires_grad
+                or positions.requires_grad
+                or cos_sin_cache.requires_grad
+                or getattr(q_out, "requires_grad", False)
+                or getattr(k_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_out is None:
@@ -231,7 +435,17 @@ def rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=N
     return _call(_ROW_ROPE_COS_SIN_CACHE, target, q, k, positions, cos_sin_cache, interleave, q_out, k_out)
 
 
-def _traced_rope_cos_sin_cache(q, k, positions, cos_sin_cache, interleave=False, q_out=None, k_out=None, *, target=None):
+def _traced_rope_cos_sin_cache(
+    q,
+    k,
+    positions,
+    cos_sin_cache,
+    interleave=False,
+    q_out=None,
+    k_out=None,
+    *,
+    target=None,
+):
     if interleave is None:
         interleave = False
     _operators = _traced(_ROW_ROPE_COS_SIN_CACHE, q, k, positions, cos_sin_cache, interleave, q_out, k_out)
@@ -272,26 +486,45 @@ _ROW_ROPE_COS_SIN_CACHE = _Function(
 )
 
 
-def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, k_rope_out=None, q_nope_out=None, k_nope_out=None, q_nope_dim=None, k_nope_dim=None, quant=None, *, target=None):
+def rope_quantize(
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    q_nope=None,
+    k_nope=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    k_rope_out=None,
+    q_nope_out=None,
+    k_nope_out=None,
+    q_nope_dim=None,
+    k_nope_dim=None,
+    quant=None,
+    *,
+    target=None,
+):
     """Rotary embedding of queries and keys from a cache of sines, and conversion to FP8: saturate(x · scale).
 
     Args:
         q_rope: Columns of queries that are turned. f16 or bf16 [tokens, q_heads, rotary_dim], the last dimension
             dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
-            `k_rope` and `q_nope` and `k_nope`.
+            `k_rope`, `q_nope`, `k_nope`.
         k_rope: Columns of keys that are turned. f16 or bf16 [tokens, kv_heads, rotary_dim], the last dimension dense,
-            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of `q_rope`
-            and `q_nope` and `k_nope`.
+            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
+            `q_rope`, `q_nope`, `k_nope`.
         pos_ids: Row of the cache of sines for each token; a token of another position is not turned. i32 or i64
             [tokens], dense, read; tokens 0 to 2147483647.
         cos_sin_cache: For each position rotary_dim / 2 cosines, then as many sines. f32 [max_position, rotary_dim],
             the last dimension dense, read; max_position 1 to 2147483647, rotary_dim 2 to 512.
         q_nope: Columns of queries that are not; given if q_nope_out is. f16 or bf16 [tokens, q_heads, q_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, q_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `k_nope`. It may be absent.
+            element type of `q_rope`, `k_rope`, `k_nope`. It may be absent.
         k_nope: Columns of keys that are not; given if k_nope_out is. f16 or bf16 [tokens, kv_heads, k_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, kv_heads 1 to 65536, k_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `q_nope`. It may be absent.
+            element type of `q_rope`, `k_rope`, `q_nope`. It may be absent.
         interleave: Pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         quant_scale_q: What queries are multiplied by before they are rounded (0 to 1000000000000000000000000000000;
             never NaN).
@@ -330,7 +563,14 @@ def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=No
         >>> k_rope = torch.randn(64, 8, 128, dtype=torch.float16, device="cuda")
         >>> pos_ids = torch.zeros(64, dtype=torch.int32, device="cuda")
         >>> cos_sin_cache = torch.randn(4096, 128, dtype=torch.float32, device="cuda")
-        >>> q_rope_out, k_rope_out, q_nope_out, k_nope_out = parbake.rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope_dim=0, k_nope_dim=0)
+        >>> q_rope_out, k_rope_out, q_nope_out, k_nope_out = parbake.rope_quantize(
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope_dim=0,
+            k_nope_dim=0,
+        )
     """
     if (
         target is None
@@ -342,11 +582,33 @@ def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=No
         and (k_nope is None or type(k_nope) in _TENSORS)
         and (q_rope_out is None or type(q_rope_out) is _Tensor and quant is None)
         and (k_rope_out is None or type(k_rope_out) is _Tensor and quant is None)
-        and (q_nope_out is None or type(q_nope_out) is bool or type(q_nope_out) is _Tensor and q_nope_dim is None and quant is None)
-        and (k_nope_out is None or type(k_nope_out) is bool or type(k_nope_out) is _Tensor and k_nope_dim is None and quant is None)
+        and (
+            q_nope_out is None
+            or type(q_nope_out) is bool
+            or type(q_nope_out) is _Tensor and q_nope_dim is None and quant is None
+        )
+        and (
+            k_nope_out is None
+            or type(k_nope_out) is bool
+            or type(k_nope_out) is _Tensor and k_nope_dim is None and quant is None
+        )
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (q_rope.requires_grad or k_rope.requires_grad or pos_ids.requires_grad or cos_sin_cache.requires_grad or getattr(q_nope, "requires_grad", False) or getattr(k_nope, "requires_grad", False) or getattr(q_rope_out, "requires_grad", False) or getattr(k_rope_out, "requires_grad", False) or getattr(q_nope_out, "requires_grad", False) or getattr(k_nope_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                q_rope.requires_grad
+                or k_rope.requires_grad
+                or pos_ids.requires_grad
+                or cos_sin_cache.requires_grad
+                or getattr(q_nope, "requires_grad", False)
+                or getattr(k_nope, "requires_grad", False)
+                or getattr(q_rope_out, "requires_grad", False)
+                or getattr(k_rope_out, "requires_grad", False)
+                or getattr(q_nope_out, "requires_grad", False)
+                or getattr(k_nope_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_rope_out is None:
@@ -354,22 +616,80 @@ def rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=No
             if k_rope_out is None:
                 k_rope_out = q_rope.new_empty(k_rope.shape, dtype=_types[quant if quant is not None else "e4m3"])
             if q_nope_out is True:
-                q_nope_out = q_rope.new_empty((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)), dtype=_types[quant if quant is not None else "e4m3"])
+                q_nope_out = q_rope.new_empty(
+                    (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                    dtype=_types[quant if quant is not None else "e4m3"],
+                )
             elif q_nope_out is False:
                 q_nope_out = None
             if k_nope_out is True:
-                k_nope_out = q_rope.new_empty((q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)), dtype=_types[quant if quant is not None else "e4m3"])
+                k_nope_out = q_rope.new_empty(
+                    (q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)),
+                    dtype=_types[quant if quant is not None else "e4m3"],
+                )
             elif k_nope_out is False:
                 k_nope_out = None
-            _native_rope_quantize(q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_rope, k_rope, q_nope, k_nope, pos_ids, cos_sin_cache, interleave, quant_scale_q, quant_scale_kv)
+            _native_rope_quantize(
+                q_rope_out,
+                k_rope_out,
+                q_nope_out,
+                k_nope_out,
+                q_rope,
+                k_rope,
+                q_nope,
+                k_nope,
+                pos_ids,
+                cos_sin_cache,
+                interleave,
+                quant_scale_q,
+                quant_scale_kv,
+            )
             return q_rope_out, k_rope_out, q_nope_out, k_nope_out
         except Exception as _error:
             if not _unclear(_error, interleave, quant_scale_q, quant_scale_kv):
                 raise
-    return _call(_ROW_ROPE_QUANTIZE, target, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+    return _call(
+        _ROW_ROPE_QUANTIZE,
+        target,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        q_nope,
+        k_nope,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        k_rope_out,
+        q_nope_out,
+        k_nope_out,
+        q_nope_dim,
+        k_nope_dim,
+        quant,
+    )
 
 
-def _traced_rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k_nope=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, k_rope_out=None, q_nope_out=None, k_nope_out=None, q_nope_dim=None, k_nope_dim=None, quant=None, *, target=None):
+def _traced_rope_quantize(
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    q_nope=None,
+    k_nope=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    k_rope_out=None,
+    q_nope_out=None,
+    k_nope_out=None,
+    q_nope_dim=None,
+    k_nope_dim=None,
+    quant=None,
+    *,
+    target=None,
+):
     if interleave is None:
         interleave = False
     if quant_scale_q is None:
@@ -377,23 +697,151 @@ def _traced_rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope=None, k
     if quant_scale_kv is None:
         quant_scale_kv = 1.0
     quant = _chosen(_ROW_ROPE_QUANTIZE, 15, quant)
-    _operators = _traced(_ROW_ROPE_QUANTIZE, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
-    if q_rope_out is None and k_rope_out is None and (q_nope_out is None or q_nope_out is False) and (k_nope_out is None or k_nope_out is False):
-        q_rope_out, k_rope_out = _operators.rope_quantize(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_nope_dim, k_nope_dim, quant, target)
+    _operators = _traced(
+        _ROW_ROPE_QUANTIZE,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        q_nope,
+        k_nope,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        k_rope_out,
+        q_nope_out,
+        k_nope_out,
+        q_nope_dim,
+        k_nope_dim,
+        quant,
+    )
+    if (
+        q_rope_out is None
+        and k_rope_out is None
+        and (q_nope_out is None or q_nope_out is False)
+        and (k_nope_out is None or k_nope_out is False)
+    ):
+        q_rope_out, k_rope_out = _operators.rope_quantize(
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            target,
+        )
         return q_rope_out, k_rope_out, None, None
     if q_rope_out is None:
-        q_rope_out = _filled(_ROW_ROPE_QUANTIZE, 0, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        q_rope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            0,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     if k_rope_out is None:
-        k_rope_out = _filled(_ROW_ROPE_QUANTIZE, 1, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        k_rope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            1,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     if q_nope_out is True:
-        q_nope_out = _filled(_ROW_ROPE_QUANTIZE, 2, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        q_nope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            2,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     elif q_nope_out is False:
         q_nope_out = None
     if k_nope_out is True:
-        k_nope_out = _filled(_ROW_ROPE_QUANTIZE, 3, q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant)
+        k_nope_out = _filled(
+            _ROW_ROPE_QUANTIZE,
+            3,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+        )
     elif k_nope_out is False:
         k_nope_out = None
-    _operators.rope_quantize_out(q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, target)
+    _operators.rope_quantize_out(
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        q_nope,
+        k_nope,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        k_rope_out,
+        q_nope_out,
+        k_nope_out,
+        target,
+    )
     return q_rope_out, k_rope_out, q_nope_out, k_nope_out
 
 
@@ -429,15 +877,120 @@ _ROW_ROPE_QUANTIZE = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (9, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: (q_rope.shape, quant if quant is not None else "e4m3")),
-        (10, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: (k_rope.shape, quant if quant is not None else "e4m3")),
-        (11, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: ((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)), quant if quant is not None else "e4m3")),
-        (12, lambda q_rope, k_rope, pos_ids, cos_sin_cache, q_nope, k_nope, interleave, quant_scale_q, quant_scale_kv, q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_nope_dim, k_nope_dim, quant, *_: ((q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)), quant if quant is not None else "e4m3")),
+        (
+            9,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (q_rope.shape, quant if quant is not None else "e4m3"),
+        ),
+        (
+            10,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (k_rope.shape, quant if quant is not None else "e4m3"),
+        ),
+        (
+            11,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (
+                (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                quant if quant is not None else "e4m3",
+            ),
+        ),
+        (
+            12,
+            lambda q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            q_nope,
+            k_nope,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            k_rope_out,
+            q_nope_out,
+            k_nope_out,
+            q_nope_dim,
+            k_nope_dim,
+            quant,
+            *_: (
+                (q_rope.shape[0], k_rope.shape[1], (k_nope.shape[-1] if k_nope is not None else k_nope_dim)),
+                quant if quant is not None else "e4m3",
+            ),
+        ),
     ),
 )
 
 
-def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache=None, v_cache=None, q_nope=None, k_nope=None, v=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, q_nope_out=None, q_nope_dim=None, *, target=None):
+def rope_quantize_append(
+    k_rope_cache,
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    batch_indices,
+    positions,
+    kv_indices,
+    kv_indptr,
+    k_nope_cache=None,
+    v_cache=None,
+    q_nope=None,
+    k_nope=None,
+    v=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    q_nope_out=None,
+    q_nope_dim=None,
+    *,
+    target=None,
+):
     """Rotary embedding, conversion to FP8, and keys and values into the pages of a cache, in one pass.
 
     Args:
@@ -446,10 +999,10 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
             to 1048576, kv_heads 1 to 65536, rotary_dim 2 to 512.
         q_rope: Columns of queries that are turned. f16 or bf16 [tokens, q_heads, rotary_dim], the last dimension
             dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
-            `k_rope` and `q_nope` and `k_nope` and `v`.
+            `k_rope`, `q_nope`, `k_nope`, `v`.
         k_rope: Columns of keys that are turned. f16 or bf16 [tokens, kv_heads, rotary_dim], the last dimension dense,
-            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of `q_rope`
-            and `q_nope` and `k_nope` and `v`.
+            read; tokens 0 to 2147483647, kv_heads 1 to 65536, rotary_dim 2 to 512. It has the element type of
+            `q_rope`, `q_nope`, `k_nope`, `v`.
         pos_ids: Row of the cache of sines for each token; a token of another position is not turned. i32 or i64
             [tokens], dense, read; tokens 0 to 2147483647.
         cos_sin_cache: For each position rotary_dim / 2 cosines, then as many sines. f32 [max_position, rotary_dim],
@@ -470,13 +1023,13 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
             be absent.
         q_nope: Columns of queries that are not; given if q_nope_out is. f16 or bf16 [tokens, q_heads, q_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, q_heads 1 to 65536, q_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `k_nope` and `v`. It may be absent.
+            element type of `q_rope`, `k_rope`, `k_nope`, `v`. It may be absent.
         k_nope: Columns of keys that are not; given if k_nope_cache is. f16 or bf16 [tokens, kv_heads, k_nope_dim], the
             last dimension dense, read; tokens 0 to 2147483647, kv_heads 1 to 65536, k_nope_dim 0 to 65536. It has the
-            element type of `q_rope` and `k_rope` and `q_nope` and `v`. It may be absent.
+            element type of `q_rope`, `k_rope`, `q_nope`, `v`. It may be absent.
         v: Values; given if v_cache is. f16 or bf16 [tokens, kv_heads, v_dim], the last dimension dense, read; tokens 0
-            to 2147483647, kv_heads 1 to 65536, v_dim 0 to 65536. It has the element type of `q_rope` and `k_rope` and
-            `q_nope` and `k_nope`. It may be absent.
+            to 2147483647, kv_heads 1 to 65536, v_dim 0 to 65536. It has the element type of `q_rope`, `k_rope`,
+            `q_nope`, `k_nope`. It may be absent.
         interleave: Pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2).
         quant_scale_q: What queries are multiplied by before they are rounded (0 to 1000000000000000000000000000000;
             never NaN).
@@ -512,7 +1065,18 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
         >>> positions = torch.zeros(64, dtype=torch.int32, device="cuda")
         >>> kv_indices = torch.zeros(32, dtype=torch.int32, device="cuda")
         >>> kv_indptr = torch.zeros(5, dtype=torch.int32, device="cuda")
-        >>> q_rope_out, q_nope_out = parbake.rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, q_nope_dim=0)
+        >>> q_rope_out, q_nope_out = parbake.rope_quantize_append(
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            q_nope_dim=0,
+        )
     """
     if (
         target is None
@@ -534,41 +1098,238 @@ def rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, b
         and (q_nope_out is None or type(q_nope_out) is bool or type(q_nope_out) is _Tensor and q_nope_dim is None)
         and _forward._current_level < 0
         and not (_modes() or _tracing())
-        and not (_grad() and (k_rope_cache.requires_grad or q_rope.requires_grad or k_rope.requires_grad or pos_ids.requires_grad or cos_sin_cache.requires_grad or batch_indices.requires_grad or positions.requires_grad or kv_indices.requires_grad or kv_indptr.requires_grad or getattr(k_nope_cache, "requires_grad", False) or getattr(v_cache, "requires_grad", False) or getattr(q_nope, "requires_grad", False) or getattr(k_nope, "requires_grad", False) or getattr(v, "requires_grad", False) or getattr(q_rope_out, "requires_grad", False) or getattr(q_nope_out, "requires_grad", False)))
+        and not (
+            _grad()
+            and (
+                k_rope_cache.requires_grad
+                or q_rope.requires_grad
+                or k_rope.requires_grad
+                or pos_ids.requires_grad
+                or cos_sin_cache.requires_grad
+                or batch_indices.requires_grad
+                or positions.requires_grad
+                or kv_indices.requires_grad
+                or kv_indptr.requires_grad
+                or getattr(k_nope_cache, "requires_grad", False)
+                or getattr(v_cache, "requires_grad", False)
+                or getattr(q_nope, "requires_grad", False)
+                or getattr(k_nope, "requires_grad", False)
+                or getattr(v, "requires_grad", False)
+                or getattr(q_rope_out, "requires_grad", False)
+                or getattr(q_nope_out, "requires_grad", False)
+            )
+        )
     ):
         try:
             if q_rope_out is None:
                 q_rope_out = k_rope_cache.new_empty(q_rope.shape)
             if q_nope_out is True:
-                q_nope_out = k_rope_cache.new_empty((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)))
+                q_nope_out = k_rope_cache.new_empty(
+                    (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                )
             elif q_nope_out is False:
                 q_nope_out = None
-            _native_rope_quantize_append(q_rope_out, q_nope_out, k_rope_cache, k_nope_cache, v_cache, q_rope, k_rope, q_nope, k_nope, v, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, interleave, quant_scale_q, quant_scale_kv)
+            _native_rope_quantize_append(
+                q_rope_out,
+                q_nope_out,
+                k_rope_cache,
+                k_nope_cache,
+                v_cache,
+                q_rope,
+                k_rope,
+                q_nope,
+                k_nope,
+                v,
+                pos_ids,
+                cos_sin_cache,
+                batch_indices,
+                positions,
+                kv_indices,
+                kv_indptr,
+                interleave,
+                quant_scale_q,
+                quant_scale_kv,
+            )
             return q_rope_out, q_nope_out
         except Exception as _error:
             if not _unclear(_error, interleave, quant_scale_q, quant_scale_kv):
                 raise
-    return _call(_ROW_ROPE_QUANTIZE_APPEND, target, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+    return _call(
+        _ROW_ROPE_QUANTIZE_APPEND,
+        target,
+        k_rope_cache,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+        k_nope_cache,
+        v_cache,
+        q_nope,
+        k_nope,
+        v,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        q_nope_out,
+        q_nope_dim,
+    )
 
 
-def _traced_rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache=None, v_cache=None, q_nope=None, k_nope=None, v=None, interleave=False, quant_scale_q=1.0, quant_scale_kv=1.0, q_rope_out=None, q_nope_out=None, q_nope_dim=None, *, target=None):
+def _traced_rope_quantize_append(
+    k_rope_cache,
+    q_rope,
+    k_rope,
+    pos_ids,
+    cos_sin_cache,
+    batch_indices,
+    positions,
+    kv_indices,
+    kv_indptr,
+    k_nope_cache=None,
+    v_cache=None,
+    q_nope=None,
+    k_nope=None,
+    v=None,
+    interleave=False,
+    quant_scale_q=1.0,
+    quant_scale_kv=1.0,
+    q_rope_out=None,
+    q_nope_out=None,
+    q_nope_dim=None,
+    *,
+    target=None,
+):
     if interleave is None:
         interleave = False
     if quant_scale_q is None:
         quant_scale_q = 1.0
     if quant_scale_kv is None:
         quant_scale_kv = 1.0
-    _operators = _traced(_ROW_ROPE_QUANTIZE_APPEND, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+    _operators = _traced(
+        _ROW_ROPE_QUANTIZE_APPEND,
+        k_rope_cache,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+        k_nope_cache,
+        v_cache,
+        q_nope,
+        k_nope,
+        v,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        q_nope_out,
+        q_nope_dim,
+    )
     if q_rope_out is None and (q_nope_out is None or q_nope_out is False):
-        q_rope_out = _operators.rope_quantize_append(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_nope_dim, target)
+        q_rope_out = _operators.rope_quantize_append(
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_nope_dim,
+            target,
+        )
         return q_rope_out, None
     if q_rope_out is None:
-        q_rope_out = _filled(_ROW_ROPE_QUANTIZE_APPEND, 0, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+        q_rope_out = _filled(
+            _ROW_ROPE_QUANTIZE_APPEND,
+            0,
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+        )
     if q_nope_out is True:
-        q_nope_out = _filled(_ROW_ROPE_QUANTIZE_APPEND, 1, k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim)
+        q_nope_out = _filled(
+            _ROW_ROPE_QUANTIZE_APPEND,
+            1,
+            k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+        )
     elif q_nope_out is False:
         q_nope_out = None
-    _operators.rope_quantize_append_out(k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, target)
+    _operators.rope_quantize_append_out(
+        k_rope_cache,
+        q_rope,
+        k_rope,
+        pos_ids,
+        cos_sin_cache,
+        batch_indices,
+        positions,
+        kv_indices,
+        kv_indptr,
+        k_nope_cache,
+        v_cache,
+        q_nope,
+        k_nope,
+        v,
+        interleave,
+        quant_scale_q,
+        quant_scale_kv,
+        q_rope_out,
+        q_nope_out,
+        target,
+    )
     return q_rope_out, q_nope_out
 
 
@@ -608,8 +1369,57 @@ _ROW_ROPE_QUANTIZE_APPEND = _Function(
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
-        (17, lambda k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim, *_: (q_rope.shape, k_rope_cache.dtype)),
-        (18, lambda k_rope_cache, q_rope, k_rope, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr, k_nope_cache, v_cache, q_nope, k_nope, v, interleave, quant_scale_q, quant_scale_kv, q_rope_out, q_nope_out, q_nope_dim, *_: ((q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)), k_rope_cache.dtype)),
+        (
+            17,
+            lambda k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+            *_: (q_rope.shape, k_rope_cache.dtype),
+        ),
+        (
+            18,
+            lambda k_rope_cache,
+            q_rope,
+            k_rope,
+            pos_ids,
+            cos_sin_cache,
+            batch_indices,
+            positions,
+            kv_indices,
+            kv_indptr,
+            k_nope_cache,
+            v_cache,
+            q_nope,
+            k_nope,
+            v,
+            interleave,
+            quant_scale_q,
+            quant_scale_kv,
+            q_rope_out,
+            q_nope_out,
+            q_nope_dim,
+            *_: (
+                (q_rope.shape[0], q_rope.shape[1], (q_nope.shape[-1] if q_nope is not None else q_nope_dim)),
+                k_rope_cache.dtype,
+            ),
+        ),
     ),
 )
 
@@ -619,12 +1429,12 @@ _ROW_ROPE_QUANTIZE_APPEND = _Function(
 def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-    Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope`. The angle of pair i at a position is position · frequency, one
+    product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -638,7 +1448,7 @@ def apply_rope(q, k, indptr, offsets, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_inplace(
@@ -655,12 +1465,12 @@ def apply_rope_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -674,18 +1484,18 @@ def apply_rope_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_scale=1, rope_theta=1e4, *, target=None):
     """Turns queries and keys by their positions.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -698,7 +1508,7 @@ def apply_rope_pos_ids(q, k, pos_ids, rotary_dim=None, interleave=False, rope_sc
         Queries and keys, turned.
     """
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_rope_pos_ids_inplace(
@@ -714,12 +1524,12 @@ def apply_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
+    Takes the arguments of `flashinfer.rope.apply_rope_pos_ids_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; the frequency is theta^(-2i / rotary_dim) / rope_scale.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -732,7 +1542,7 @@ def apply_rope_pos_ids_inplace(
         None. From JAX, whose arrays do not change, new queries and keys.
     """
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, {}, target)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, None, target)
 
 
 def apply_llama31_rope(
@@ -752,13 +1562,13 @@ def apply_llama31_rope(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -774,9 +1584,9 @@ def apply_llama31_rope(
     Returns:
         Queries and keys, turned.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_inplace(
@@ -796,13 +1606,13 @@ def apply_llama31_rope_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_inplace`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         indptr: Where the tokens of each request begin, i32 or i64 [requests + 1].
         offsets: Position of the first of them, of the same type [requests].
@@ -818,9 +1628,9 @@ def apply_llama31_rope_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"indptr": indptr, "offsets": offsets}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_pos_ids(
@@ -839,13 +1649,13 @@ def apply_llama31_rope_pos_ids(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids`. The angle of pair i at a position is position ·
+    frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by
+    rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -860,9 +1670,9 @@ def apply_llama31_rope_pos_ids(
     Returns:
         Queries and keys, turned.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, False, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
 def apply_llama31_rope_pos_ids_inplace(
@@ -881,13 +1691,13 @@ def apply_llama31_rope_pos_ids_inplace(
 ):
     """Turns queries and keys by their positions, with the scaling of Llama 3.1, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is position · frequency, one product
-    in f32; frequencies of fewer than low_freq_factor turns in the old context are divided by rope_scale, those of more
-    than high_freq_factor are kept, and between them it goes over.
+    Takes the arguments of `flashinfer.rope.apply_llama31_rope_pos_ids_inplace`. The angle of pair i at a position is
+    position · frequency, one product in f32; frequencies of fewer than low_freq_factor turns in the old context are
+    divided by rope_scale, those of more than high_freq_factor are kept, and between them it goes over.
 
     Args:
-        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have any
-            stride: a slice of a fused projection is fine.
+        q: Queries [tokens, heads, head_dim], f16, bf16 or f32. The last dimension is dense, tokens and heads may have
+            any stride: a slice of a fused projection is fine.
         k: Keys [tokens, kv_heads, head_dim], of the same element type.
         pos_ids: Position of each token, i32 or i64 [tokens].
         rotary_dim: Columns that are turned, an even number; the others are as they were. None: all.
@@ -902,12 +1712,13 @@ def apply_llama31_rope_pos_ids_inplace(
     Returns:
         None. From JAX, whose arrays do not change, new queries and keys.
     """
-    factors = {"low_freq_factor": low_freq_factor, "high_freq_factor": high_freq_factor, "old_context_len": old_context_len}
     at = {"pos_ids": pos_ids}
-    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target)
+    llama = (low_freq_factor, high_freq_factor, old_context_len)
+    return _turned(q, k, True, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target)
 
 
-def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, factors, target):
+def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, llama, target):
+    names = ("low_freq_factor", "high_freq_factor", "old_context_len")
     changing = in_place and changes(q)
     outputs = {"q_out": q, "k_out": k} if changing else {}
     turned = _apply_rope(
@@ -918,7 +1729,7 @@ def _turned(q, k, in_place, at, rotary_dim, interleave, rope_scale, rope_theta, 
         interleave=interleave,
         rope_scale=rope_scale,
         rope_theta=rope_theta,
-        **factors,
+        **dict(zip(names, llama or ())),
         **outputs,
         target=target,
     )
@@ -955,8 +1766,8 @@ def apply_rope_with_cos_sin_cache_inplace(
 ):
     """Turns queries and keys by the cosines and sines of their positions, in place.
 
-    Takes the arguments of `flashinfer.rope.apply_rope_with_cos_sin_cache_inplace`. The columns of a head from rotary_dim
-    on stay, and so does a token whose position has no row of the cache.
+    Takes the arguments of `flashinfer.rope.apply_rope_with_cos_sin_cache_inplace`. The columns of a head from
+    rotary_dim on stay, and so does a token whose position has no row of the cache.
 
     Args:
         positions: Position of each token, i32 or i64 [tokens].
@@ -1170,9 +1981,9 @@ def rope_quantize_fp8_append_paged_kv_cache(
     *,
     target=None,
 ):
-    """Turns the rotary part of queries and keys, converts them and values to FP8, and appends keys and values to a cache.
+    """Turns the rotary part of queries and keys, converts all to FP8, and appends keys and values to a cache.
 
-    Takes the arguments of `flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache`. Keys without heads are those of MLA.
+    Takes the arguments of `flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache`. Keys without heads are of MLA.
     A token whose batch index, position or page does not exist, negative ones among them, goes nowhere; its queries are
     written like any other's.
 

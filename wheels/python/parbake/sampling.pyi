@@ -6,19 +6,18 @@ from typing import Any, Literal, TypeVar
 _Tensor = TypeVar("_Tensor")
 
 def chain_speculative_sampling(
-    accepted: _Tensor,
-    emitted: _Tensor,
-    draft_probs: _Tensor,
-    draft_token_ids: _Tensor,
-    target_probs: _Tensor,
-    seeds: _Tensor | None = None,
-    offsets: _Tensor | None = None,
-    seed: int = 0,
-    offset: int = 0,
-    tokens: _Tensor | None = None,
+    draft_probs,
+    draft_token_ids,
+    target_probs,
+    maybe_output_accepted_token_num=None,
+    maybe_output_emitted_draft_token_num=None,
+    deterministic=True,
+    generator=None,
+    seed=None,
+    offset=None,
     *,
-    target: Literal["auto", "host"] | None = None,
-) -> _Tensor: ...
+    target=None,
+) -> Any: ...
 
 def sample(
     x: _Tensor,
@@ -43,11 +42,167 @@ def sample(
     target: Literal["auto", "host"] | None = None,
 ) -> tuple[_Tensor, _Tensor]: ...
 
+def sampling_from_probs(
+    probs,
+    indices=None,
+    deterministic=True,
+    generator=None,
+    check_nan=False,
+    seed=None,
+    offset=None,
+    return_valid=False,
+    *,
+    target=None,
+) -> Any: ...
+
+def sampling_from_logits(
+    logits,
+    indices=None,
+    deterministic=True,
+    generator=None,
+    check_nan=False,
+    seed=None,
+    offset=None,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_p_sampling_from_probs(
+    probs,
+    top_p,
+    indices=None,
+    deterministic=True,
+    generator=None,
+    check_nan=False,
+    seed=None,
+    offset=None,
+    return_valid=False,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_k_sampling_from_probs(
+    probs,
+    top_k,
+    indices=None,
+    deterministic=True,
+    generator=None,
+    check_nan=False,
+    seed=None,
+    offset=None,
+    return_valid=False,
+    *,
+    target=None,
+) -> Any: ...
+
+def min_p_sampling_from_probs(
+    probs,
+    min_p,
+    indices=None,
+    deterministic=True,
+    generator=None,
+    check_nan=False,
+    seed=None,
+    offset=None,
+    return_valid=False,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_k_top_p_sampling_from_probs(
+    probs,
+    top_k,
+    top_p,
+    indices=None,
+    filter_apply_order="top_k_first",
+    deterministic=True,
+    generator=None,
+    check_nan=False,
+    seed=None,
+    offset=None,
+    return_valid=False,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_k_top_p_sampling_from_logits(
+    logits,
+    top_k,
+    top_p,
+    indices=None,
+    filter_apply_order="top_k_first",
+    deterministic=True,
+    generator=None,
+    check_nan=False,
+    seed=None,
+    offset=None,
+    *,
+    target=None,
+) -> Any: ...
+
 def softmax(
-    logits: _Tensor,
-    temperatures: _Tensor | None = None,
-    temperature: float = 1.0,
-    probs: _Tensor | None = None,
+    logits,
+    temperature=None,
+    enable_pdl=None,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_k(
+    input: _Tensor,
+    k: int,
+    sorted: bool = False,
+    deterministic: object = None,
+    tie_break: int = 0,
+    dsa_graph_safe: object = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> tuple[_Tensor, _Tensor]: ...
+
+def top_k_mask_logits(
+    logits,
+    top_k,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_k_page_table_transform(
+    input: _Tensor,
+    src_page_table: _Tensor,
+    lengths: _Tensor,
+    k: int,
+    row_to_batch: _Tensor | None = None,
+    deterministic: object = None,
+    tie_break: int = 0,
+    dsa_graph_safe: object = None,
     *,
     target: Literal["auto", "host"] | None = None,
 ) -> _Tensor: ...
+
+def top_k_ragged_transform(
+    input: _Tensor,
+    offsets: _Tensor,
+    lengths: _Tensor,
+    k: int,
+    deterministic: object = None,
+    tie_break: int = 0,
+    dsa_graph_safe: object = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> _Tensor: ...
+
+def top_k_renorm_probs(
+    probs,
+    top_k,
+    is_deterministic=False,
+    *,
+    target=None,
+) -> Any: ...
+
+def top_p_renorm_probs(
+    probs,
+    top_p,
+    is_deterministic=False,
+    *,
+    target=None,
+) -> Any: ...

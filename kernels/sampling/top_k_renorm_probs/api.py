@@ -1,0 +1,30 @@
+"""Renormalising as FlashInfer calls it: top_k is a number or a tensor."""
+
+from parbake._arrays import cast, is_tensor
+
+
+def top_k_renorm_probs(probs, top_k, is_deterministic=False, *, target=None):
+    """Of each row the k greatest probabilities over their sum, the others 0: exactly k, of equal ones the first.
+
+    Takes the arguments of `flashinfer.sampling.top_k_renorm_probs`.
+
+    Args:
+        probs: f32, f16 or bf16 [rows, vocab], the last dimension dense, read. What is not positive counts as 0.
+        top_k: A number, or a tensor of whole numbers [rows]: one for each row. Less than 1 counts as 1; vocab or more keeps
+            everything.
+        is_deterministic: Accepted and ignored: results are deterministic always.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        As `probs`. A row of nothing positive is all 0; one with NaN or +inf is all NaN.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+    """
+    if is_tensor(top_k):
+        return _top_k_renorm_probs(probs, cast(top_k, "i32"), target=target)
+    return _top_k_renorm_probs(probs, top_k=top_k, target=target)
