@@ -24,9 +24,8 @@ TYPES = {
 }
 # Combinations of axes that are run of an op; tests/utilities.rs runs all of them against reference.rs.
 MOST = 3
-# Extents that examples may have and a CPU computes in a moment; tried from the smallest, because what an op asks of its
-# extents together is for it to say.
-CAPS = (5, 64, 1 << 40)
+# No tensor that is computed here is larger, in elements: a CPU plays every thread of the kernel.
+LARGEST = 1 << 21
 
 
 def program():
@@ -53,11 +52,26 @@ def asked(op, axes):
     return [f"{name}={value}" for name, value in axes.items() if name in own]
 
 
-def extents(op, axes, example, cap):
-    """The extents of an example, those that are not constant made small; an axis that is an extent says it."""
-    constants = op["trace"].get("constants", {})
-    small = {d: n if d in constants else min(n, cap) for d, n in example.items()}
-    return small | {a["dim"]: int(axes[a["name"]]) for a in op["axis"] if a.get("dim")}
+def sizes(op, axes, example):
+    """Extents to try: what an op asks of its extents together is for it to say.
+
+    First those that are not constant are small, then only those that come first in a tensor, then none.
+    """
+    constants, tensors = op["trace"].get("constants", {}), op["tensor"]
+    first = {t["shape"][0] for t in tensors if t["shape"]}
+    own = {a["dim"]: int(axes[a["name"]]) for a in op["axis"] if a.get("dim")}
+    small = lambda d, n, may: min(n, 5) if may and d not in constants else n  # noqa: E731
+    found = [{d: small(d, n, may(d)) for d, n in example.items()} | own
+             for may in (lambda d: True, lambda d: d in first, lambda d: False)]
+    return [shape for shape in found if all(elements(t, shape) <= LARGEST for t in tensors)]
+
+
+def elements(tensor, shape):
+    """About how many a tensor has: by its plain symbols and numbers."""
+    product = 1
+    for extent in tensor["shape"]:
+        product *= max(shape.get(extent, 1), 1)
+    return product
 
 
 def chosen(op, axes):
@@ -73,8 +87,7 @@ def chosen(op, axes):
 def run(command, op, axes, example, folder):
     """The dump of one call; why not if the combination does not exist, or no example's extents go with it."""
     said = ""
-    for cap in CAPS:
-        shape = extents(op, axes, example, cap)
+    for shape in sizes(op, axes, example):
         words = [w for name, n in shape.items() for w in ("--shape", f"{name}={n}")]
         words = [command, "run", f"{op['family']}/{op['name']}", *asked(op, axes), *chosen(op, axes), *words, "--target", "host"]
         settings = dict(os.environ, PARBAKE_LOG="10", PARBAKE_LOG_DEST=str(folder / "log"), PARBAKE_DUMPS=str(folder / "dumps"))
