@@ -28,9 +28,10 @@ pub(crate) fn places() -> &'static [Place] {
     })
 }
 
-/// Whether there is a GPU: then the peers' whole lists of shapes are run.
+/// Whether the peers' whole lists of shapes are run: on a GPU, where `PARBAKE_TEST_FULL` asks for them. The references
+/// take most of the time; `tests/gpu` has whole lists that are checked on the GPU itself.
 pub(crate) fn gpu() -> bool {
-    places() != [Place::Host]
+    places() != [Place::Host] && std::env::var_os("PARBAKE_TEST_FULL").is_some()
 }
 
 /// A call on random data.
@@ -94,7 +95,7 @@ impl Case {
         (self.pad, self.offset) = (pad, offset);
         self
     }
-    /// Only on GPUs.
+    /// Only on GPUs, and in full runs.
     pub(crate) fn large(mut self) -> Self {
         self.large = true;
         self
@@ -122,13 +123,16 @@ impl Case {
         let def = library.definition(op);
         // Tactics are the launcher's business: the combination of axes exists if some spec does.
         let exists = space::specs(def).any(|(s, _)| s.axes == spec.axes && space::check(def, &s, Some(target)).is_ok());
-        exists.then(|| trial.run(library, op, place).unwrap_or_else(|e| panic!("{self:?} at {place}: {e}")))
+        let fails = |e: parbake::Error| -> Outcome { panic!("{self:?} at {place}: {}", e.report()) };
+        exists.then(|| trial.run(library, op, place).unwrap_or_else(fails))
     }
 
     /// Runs it everywhere; it must be right, and exist somewhere.
     pub(crate) fn check(&self) {
-        let places = places().iter().filter(|p| !self.large || **p != Place::Host);
-        for &place in places {
+        if self.large && !gpu() {
+            return;
+        }
+        for &place in places() {
             if let Some(outcome) = self.run_at(place) {
                 assert!(outcome.ok, "{self:?} at {place}: {outcome:#?}");
             }

@@ -93,7 +93,8 @@ fn chains_are_verified() {
     let vocabs: &[i64] = if gpu() { &[1, 111, 32000, 128_256] } else { &[1, 111, 1030] };
     for (i, &vocab) in vocabs.iter().enumerate() {
         for (rows, drafts) in [(1, 1), (7, 5), (3, 40)] {
-            let dims = [("rows", rows), ("drafts", drafts), ("vocab", vocab), ("seed_count", 1), ("offset_count", rows)];
+            let dims =
+                [("rows", rows), ("drafts", drafts), ("vocab", vocab), ("seed_count", 1), ("offset_count", rows)];
             let case = Case::new("chain_speculative_sampling").dims(&dims).scalar("seed", i as f64);
             case.clone().check();
             case.with("seeds").with("offsets").strided(3, 1).check();
@@ -141,7 +142,12 @@ fn rows_with_nothing_to_draw_from_say_so() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let tiny = f32::from_bits(1);
     let mut x = [
-        [0.0; 4], [nan, 1.0, 0.0, 0.0], [0.0, 0.0, tiny, 0.0], [inf, 1.0, 0.0, 0.0], [-1.0, -2.0, -0.0, 0.5], [0.25; 4],
+        [0.0; 4],
+        [nan, 1.0, 0.0, 0.0],
+        [0.0, 0.0, tiny, 0.0],
+        [inf, 1.0, 0.0, 0.0],
+        [-1.0, -2.0, -0.0, 0.5],
+        [0.25; 4],
     ];
     let mut indices = [0, 1, 2, 3, 4, 6, -1];
     for filter in FILTERS {

@@ -40,11 +40,7 @@ pub(crate) fn reference(problem: &Problem) -> Vec<Expected> {
             _ => vec![-1.0],
         }));
     }
-    vec![
-        Expected::one_of("tokens", tokens),
-        Expected::exact("accepted", accepted),
-        Expected::exact("emitted", emitted),
-    ]
+    vec![Expected::one_of("tokens", tokens), Expected::exact("accepted", accepted), Expected::exact("emitted", emitted)]
 }
 
 /// Probabilities, draft models that agree with the target more or less, and tokens that these models could give.
@@ -66,7 +62,8 @@ pub(crate) fn draw(draw: &mut Draw<'_>) {
         let share = if i % 7 == 6 { 1.0 } else { (i % 4) as f64 / 8.0 };
         row.iter_mut().zip(of_target).for_each(|(d, t)| *d = *d * share + t * (1.0 - share));
     }
-    for (i, id) in draw.tensors.get_mut("draft_token_ids").expect("bug: a chain without tokens").iter_mut().enumerate() {
+    for (i, id) in draw.tensors.get_mut("draft_token_ids").expect("bug: a chain without tokens").iter_mut().enumerate()
+    {
         let (mut u, row) = (draw.random.uniform(), &draft[i * vocab..][..vocab]);
         let place = row.iter().position(|p| {
             u -= p;
