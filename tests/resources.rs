@@ -31,7 +31,7 @@ fn check(target: &str) {
             let (artifact, _) = made.unwrap_or_else(|e| panic!("{}: {e}", spec.uri));
             let meta = artifact.metadata;
             let used = meta.resources.expect("a cubin tells its resources");
-            let mut wrong = |what: String| bad.lock().unwrap().push(format!("{}: {what}", spec.uri));
+            let wrong = |what: String| bad.lock().unwrap().push(format!("{}: {what}", spec.uri));
             if used.local_bytes > 0 {
                 wrong(format!("{} bytes of local memory", used.local_bytes));
             }
