@@ -18,12 +18,13 @@ def _amax(x, dim):
 
 def _exponent(amax, largest):
     """The code of the smallest power of two, at least 2^-127, whose product with `largest` is not below amax."""
-    powers = 2.0 ** (torch.arange(255, dtype=torch.float64, device=amax.device) - 127)
+    powers = _power(torch.arange(255, device=amax.device))
     return torch.searchsorted(powers * largest, amax.double().contiguous())
 
 
 def _power(code):
-    return 2.0 ** (code.double() - 127)
+    """2^(code - 127), by its bits: the power function of a GPU is not exact."""
+    return ((code.long() + 896) << 52).view(torch.float64)
 
 
 def _divided(amax, largest):

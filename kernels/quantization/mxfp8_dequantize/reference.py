@@ -19,10 +19,15 @@ def _places(rows, blocks, layout, device):
 _TYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 
 
+def _power(code):
+    """2^(code - 127), by its bits: the power function of a GPU is not exact."""
+    return ((code.long() + 896) << 52).view(torch.float64)
+
+
 @torch.no_grad()
 def run(x, scale, layout=2, dtype="f32"):
     rows, hidden = x.shape
     places, _ = _places(rows, hidden // 32, layout, x.device)
-    code = scale.reshape(-1)[places].double()
-    power = torch.where(code == 255, torch.nan, 2.0 ** (code - 127))
+    code = scale.reshape(-1)[places]
+    power = torch.where(code == 255, torch.nan, _power(code))
     return (x.double().reshape(rows, -1, 32) * power[..., None]).reshape(rows, hidden).to(_TYPES[dtype])
