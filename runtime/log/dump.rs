@@ -69,6 +69,11 @@ pub(super) fn folder(config: &Config) -> PathBuf {
     config.dumps.clone().unwrap_or_else(|| config.workspace.join("dumps"))
 }
 
+/// The tensors that a record has: those that were given.
+fn given(tensors: &[Tensor]) -> impl Iterator<Item = &Tensor> {
+    tensors.iter().filter(|t| !t.is_absent())
+}
+
 impl Dump {
     /// Writes a call and what its kernel will read. `None` if there is no room, or it cannot be written; that is said
     /// once.
@@ -99,7 +104,7 @@ impl Dump {
         source: &Source,
     ) -> Result<Self, Refusal> {
         let read = |of: &dyn Fn(&super::record::Argument) -> bool| -> Vec<(&str, Tensor)> {
-            let chosen = record.tensors.iter().zip(tensors).filter(|(argument, _)| of(argument));
+            let chosen = record.tensors.iter().zip(given(tensors)).filter(|(argument, _)| of(argument));
             chosen.map(|(argument, tensor)| (argument.name.as_str(), *tensor)).collect()
         };
         let inputs = if record.captured { Vec::new() } else { read(&|a| a.is_read()) };
@@ -133,7 +138,7 @@ impl Dump {
         self.record.state = if error.is_some() { State::Failed } else { State::Done };
         let with_values = error.is_none() && !self.record.captured;
         self.record.error = error;
-        let written = self.record.tensors.iter().zip(tensors).filter(|(argument, _)| argument.is_written());
+        let written = self.record.tensors.iter().zip(given(tensors)).filter(|(argument, _)| argument.is_written());
         let outputs: Vec<_> = written.map(|(argument, tensor)| (argument.name.as_str(), *tensor)).collect();
         let (part, whole) = (self.folder.join(".outputs"), self.folder.join(OUTPUTS));
         let mut saved: Result<(), Stop> = Ok(());
