@@ -107,12 +107,11 @@ pub(crate) struct HostLaunch {
     switches: u64,
 }
 
-/// Dynamic shared memory in bytes that needs no leave.
-const SHARED: u32 = 48 << 10;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const MAX_SHARED: c_int = 8;
 
-/// Gives a function leave for more shared memory than it was given before.
+/// Gives a function leave for more shared memory than it was given before. What needs none follows from its static shared
+/// memory too, so leave is asked for at the first launch with any.
 #[cold]
 fn raise_shared(ready: &Ready, function: Handle, limit: &AtomicU32, bytes: u32) -> Result<(), DriverError> {
     // Nobody lowers what another thread has just raised.
@@ -165,7 +164,7 @@ impl Code {
             table.check("cuLibraryGetKernel", (table.library_kernel)(&raw mut kernel, library, name.as_ptr()))?;
             table.check("cuKernelGetFunction", (table.kernel_function)(&raw mut function, kernel))?;
         }
-        Ok(Self::Cuda { function, ordinal, shared: AtomicU32::new(SHARED) })
+        Ok(Self::Cuda { function, ordinal, shared: AtomicU32::new(0) })
     }
 
     /// Loads a shared object from memory. What was verified is what runs: no file can change in between.

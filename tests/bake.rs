@@ -165,6 +165,6 @@ fn an_unknown_value_or_target_is_an_error_that_says_what_there_is() {
     let f64s = Only::from([("dtype".to_owned(), vec!["f64".to_owned()])]);
     assert!(plan("*", &f64s, "80").contains("bf16"));
     let bf16 = Only::from([("dtype".to_owned(), vec!["bf16".to_owned()])]);
-    let text = plan("*", &bf16, "75");
+    let text = plan("norm/rmsnorm", &bf16, "75");
     assert!(text.contains("sm_75") && text.contains("bf16 conversion"), "{text}");
 }

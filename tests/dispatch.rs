@@ -10,6 +10,10 @@ use parbake::{Tensor, model};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
+/// Ops of one signature; whatever other launchers choose is run by the tests of the utilities.
+const NORMS: [&str; 2] = ["rmsnorm", "fused_add_rmsnorm"];
+const FLOATS: [DType; 3] = [DType::F16, DType::Bf16, DType::F32];
+
 proptest! {
     /// A bake covers all reachable tactics, so that a call without JIT cannot fail by shape.
     #[test]
@@ -18,8 +22,10 @@ proptest! {
     ) {
         thread_local!(static LIBRARY: parbake::Library = World::new().library());
         LIBRARY.with(|library| {
-            let dtype = DType::ALL[dtype];
-            for (id, op) in library.ops() {
+            let dtype = FLOATS[dtype];
+            for name in NORMS {
+                let id = library.op(name).unwrap();
+                let op = library.definition(id);
                 let at = |i: usize, shape: &[i64], strides: &[i64]| {
                     let address = ((i + 1) << 32) + offsets[i] * dtype.bytes();
                     Tensor::new(address as *mut _, dtype, shape, strides).unwrap()
@@ -42,9 +48,11 @@ proptest! {
 #[test]
 fn every_baked_tactic_is_reachable() {
     let library = World::new().library();
-    for (id, op) in library.ops() {
+    for name in NORMS {
+        let id = library.op(name).unwrap();
+        let op = library.definition(id);
         let mut reached = BTreeSet::new();
-        for dtype in DType::ALL {
+        for dtype in FLOATS {
             for hidden in [1, 8, 64, 100, 128, 200, 256, 512, 1000, 1024, 4096, 16384, 40000, 65536] {
                 for offset in [0, 1] {
                     let at = |i: usize, shape: &[i64]| {

@@ -64,17 +64,11 @@ fn every_spec_compiles_without_spills_for_hopper() {
     check("sm_90a");
 }
 
-/// The oldest architecture of most types, with the fewest instructions of its own.
-#[test]
-fn every_spec_compiles_without_spills_for_ampere() {
-    check("sm_80");
-}
-
 /// Everything else, where time does not matter: `cargo test --test resources -- --ignored`.
 #[test]
 #[ignore = "minutes of compiling"]
 fn every_spec_compiles_without_spills_everywhere() {
-    for target in ["sm_75", "sm_86", "sm_89", "sm_100f", "sm_120f"] {
+    for target in ["sm_75", "sm_80", "sm_86", "sm_89", "sm_100f", "sm_120f"] {
         check(target);
     }
 }
