@@ -27,6 +27,6 @@ impl Random {
     }
     /// A whole number below `n`, which is above 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        (u128::from(self.bits()) * u128::from(n) >> 64) as u64
+        ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 }

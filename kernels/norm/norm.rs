@@ -69,7 +69,7 @@ pub(crate) fn select_peeling(call: &Checked<'_>, rows: &[&str], vectors: &[&str]
         (tensor.data as u64).is_multiple_of(unit) && step.is_multiple_of(lane)
     };
     let full = |name: &&str| (call.tensor(name).data as u64).is_multiple_of(u64::from(VECTOR));
-    let aligned = hidden as u64 % lane == 0 && rows.iter().all(whole) && vectors.iter().all(full);
+    let aligned = (hidden as u64).is_multiple_of(lane) && rows.iter().all(whole) && vectors.iter().all(full);
 
     let vectors = [[ROWS_BLOCK, 32, 0], [ROWS_BLOCK, 8, 0], [ROW_BLOCK, 1, 0], [LONG_ROW_BLOCK, 1, 0]];
     let peeled = [[ROWS_BLOCK, 8, 1], [ROW_BLOCK, 1, 1]];

@@ -170,11 +170,7 @@ pub(crate) fn scale_place(layout: i64, row: usize, block: usize, columns: usize)
 }
 
 /// Rows of the input `x` in blocks: row, block, and its values.
-pub(crate) fn blocks<'a>(
-    problem: &'a Problem,
-    hidden: usize,
-    block: usize,
-) -> impl Iterator<Item = (usize, usize, &'a [f64])> {
+pub(crate) fn blocks(problem: &Problem, hidden: usize, block: usize) -> impl Iterator<Item = (usize, usize, &[f64])> {
     let rows = problem.inputs["x"].chunks_exact(hidden).enumerate();
     rows.flat_map(move |(r, row)| row.chunks(block).enumerate().map(move |(b, values)| (r, b, values)))
 }

@@ -15,7 +15,7 @@ fn groups(call: &Checked<'_>) -> u64 {
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let most = (1 << 34) / groups(call);
     if call.dim("rows") as u64 > most {
-        wrong.add("x", "shape", &format!("at most {most} rows of {} columns", 2 * call.dim("hidden")), "more");
+        wrong.add("x", "shape", format!("at most {most} rows of {} columns", 2 * call.dim("hidden")), "more");
     }
 }
 

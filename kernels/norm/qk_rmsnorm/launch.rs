@@ -8,7 +8,7 @@ const BLOCK: u32 = 128;
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let heads = call.dim("q_heads") + call.dim("kv_heads");
     if call.dim("tokens") > (1 << 34) / heads {
-        wrong.add("q", "shape", &format!("at most {} tokens of {heads} heads", (1_i64 << 34) / heads), "more");
+        wrong.add("q", "shape", format!("at most {} tokens of {heads} heads", (1_i64 << 34) / heads), "more");
     }
 }
 

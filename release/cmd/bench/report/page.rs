@@ -48,11 +48,11 @@ struct Html(String);
 
 impl Html {
     fn heading(&mut self, text: &str) {
-        let _ = write!(self.0, "<h2>{}</h2>\n", escape(text));
+        let _ = writeln!(self.0, "<h2>{}</h2>", escape(text));
     }
 
     fn say(&mut self, text: &str) {
-        let _ = write!(self.0, "<p>{}</p>\n", escape(text));
+        let _ = writeln!(self.0, "<p>{}</p>", escape(text));
     }
 
     /// A table. A heading that starts with `>` is of numbers; a cell that starts with `-:` or `+:` is bad or good.
