@@ -187,7 +187,8 @@ pub(crate) fn ranked(row: &[f64], late: bool) -> Vec<usize> {
     if late {
         order.reverse();
     }
-    let above = |a: f64, b: f64| b.is_nan().cmp(&a.is_nan()).then(b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal));
+    let above =
+        |a: f64, b: f64| b.is_nan().cmp(&a.is_nan()).then(b.partial_cmp(&a).unwrap_or(std::cmp::Ordering::Equal));
     order.sort_by(|a, b| above(row[*a], row[*b]));
     order
 }

@@ -89,7 +89,8 @@ fn entries_of_page_tables() {
             for k in [1, 64, 2048] {
                 turn += 1;
                 let dims = [("rows", rows), ("batch", rows), ("max_len", max_len), ("k", k)];
-                let case = case("top_k_page_table_transform", dtype, &dims, turn).scalar("tie_break", (turn % 3) as f64);
+                let case =
+                    case("top_k_page_table_transform", dtype, &dims, turn).scalar("tie_break", (turn % 3) as f64);
                 if turn % 2 == 0 { case.with("row_to_batch") } else { case }.check();
             }
         }
