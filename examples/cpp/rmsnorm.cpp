@@ -149,7 +149,7 @@ int main() {
 
     // What is not there yet is found or compiled now, so that no call has to wait.
     char *json;
-    check(parbake_prepare(library, "norm/*", "dtype=f32 block=512 rows=1 vec=16", kTarget, &json, &error), &error);
+    check(parbake_prepare(library, "rmsnorm,fused_add_rmsnorm", "dtype=f32 block=512 rows=1 vec=16", kTarget, &json, &error), &error);
     parbake_text_free(json);
 
     // Outputs come first, then inputs, then scalars.

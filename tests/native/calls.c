@@ -262,7 +262,7 @@ static void questions(parbake_library *library) {
     is("no match of one", result, error, value, "PB-1107", "did you mean `rmsnorm`?");
     result = parbake_prepare(library, "rmsnrm", "dtype=f32", "host", &json, &error);
     is("prepare unknown", result, error, value, "PB-1107", "rmsnorm");
-    result = parbake_prepare(library, "*", "dtype=bf16", "sm_75", &json, &error);
+    result = parbake_prepare(library, "norm/rmsnorm", "dtype=bf16", "sm_75", &json, &error);
     is("prepare unsupported", result, error, PARBAKE_ERROR_NOT_IMPLEMENTED, "PB-1109", "sm_80");
 }
 

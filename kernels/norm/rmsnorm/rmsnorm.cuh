@@ -49,8 +49,10 @@ template <class T, int kBlock, int kRows, int kVec, int kPeel> PB_FN void rmsnor
         unpack<T, kVec>(ld<kVec>(x + c), v);
         st<kVec>(out + c, scaled<T, kVec>(v, r, Tile::weight(weight + c), p.weight_bias));
     }
-    if (kPeel && tile.edge < tile.n)
+    if (kPeel && tile.edge < tile.n) {
+        unpack<T, kOne>(ld<kOne>(x + tile.edge), edge);  // read again: kept, it costs a register too many
         st<kOne>(out + tile.edge, scaled<T, kOne>(edge, r, ld_nc<kOne>(weight + tile.edge), p.weight_bias));
+    }
 }
 
 }  // namespace pb
