@@ -217,6 +217,11 @@ def a_result_is_right_within_its_bound_and_nothing_else_is():
     x = torch.tensor([1.0, 100.0, math.inf, -math.inf])
     assert compare(x, x, both).ok and compare(x * (1 + 1e-5), x, both).ok
     assert not compare(x * (1 + 2e-5), x, both).ok
+    # Half a unit of the exact value, and half a unit of the reference's own rounding, are one.
+    half = {"abs": 1e-9, "rel": 2.0**-8}
+    low = torch.tensor([1.0, 1.0], dtype=torch.bfloat16)
+    up = torch.tensor([1.0 + 2.0**-7, 1.0], dtype=torch.bfloat16)
+    assert compare(up, low, half).ok and not compare(up + 2.0**-7, low, half).ok
     for bad in (math.nan, math.inf, -math.inf):
         y = x.clone()
         y[0] = bad

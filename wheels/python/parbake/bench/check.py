@@ -120,11 +120,9 @@ def _piece(torch, got, expected, bound, verdict):
     same = (a == b) & torch.isfinite(b) | (torch.isinf(b) & (a == b))
     distance = torch.where(same, 0.0, (a - b).abs())
     size = b.abs()
-    if "ulp" in bound:
-        allowed = bound["ulp"] * _ulp(torch, size, got.dtype)
-    else:
-        # The bound is around the exact value, and what is expected here was rounded.
-        allowed = bound["abs"] + bound["rel"] * size + 0.5 * _ulp(torch, size, got.dtype)
+    unit = _ulp(torch, size, got.dtype)
+    # A bound in numbers is one around the exact reference; ours was rounded to the type, by up to half a unit.
+    allowed = bound["ulp"] * unit if "ulp" in bound else bound["abs"] + bound["rel"] * size + unit / 2
     error = torch.where(same, 0.0, distance / allowed).nan_to_num(nan=math.inf)
     verdict.wrong += int((error > 1.0).sum())
     verdict.error = max(verdict.error, float(error.max()))
@@ -139,8 +137,7 @@ def _ulp(torch, size, dtype):
     bits, smallest = FORMS[str(dtype)]
     exponent = torch.frexp(size)[1].clamp(min=smallest + 1) - 1
     exponent = torch.where(size == 0, smallest, exponent)
-    # By its bits: the power function of a GPU is not exact.
-    return ((exponent.long() - bits + 1023) << 52).view(torch.float64)
+    return torch.ldexp(torch.ones_like(size), exponent - bits)
 
 
 def outside(torch, tokens, probabilities, top_k=None, top_p=None, min_p=None):
