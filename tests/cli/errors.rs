@@ -53,7 +53,7 @@ fn unknown_names_and_values_name_what_there_is() {
 
 #[test]
 fn only_what_the_target_lacks_is_a_reason() {
-    let ran = Machine::new().say("build --arch 75 --only dtype=bf16 -o x.pbk");
+    let ran = Machine::new().say("build --arch 75 --op norm/rmsnorm --only dtype=bf16 -o x.pbk");
     assert_eq!(ran.status, 2, "{ran:?}");
     let reasons = ran.stderr.lines().find(|l| l.contains("reasons:")).unwrap();
     assert!(reasons.contains("bf16 conversion instructions need sm_80") && !reasons.contains(';'), "{ran:?}");

@@ -9,7 +9,10 @@ const ONE: &str = "rmsnorm dtype=f32 block=512 rows=1 vec=16 peel=0 --target hos
 fn every_gap_of_a_lock_is_told_at_once_with_one_command() {
     let machine = Machine::new().set("PARBAKE_JIT", "off");
     let lock = machine.path("job.lock").display().to_string();
-    let made = machine.say(&format!("lock --arch 90a,host --op norm/* --only dtype=bf16 -o {lock} --json")).ok().json();
+    let made = machine
+        .say(&format!("lock --arch 90a,host --op rmsnorm,fused_add_rmsnorm --only dtype=bf16 -o {lock} --json"))
+        .ok()
+        .json();
     let specs = made["specs"].as_u64().unwrap();
     assert!(specs >= 4, "{made}");
     let ran = machine.say(&format!("prepare --lock {lock}"));

@@ -137,7 +137,8 @@ def _ulp(torch, size, dtype):
     bits, smallest = FORMS[str(dtype)]
     exponent = torch.frexp(size)[1].clamp(min=smallest + 1) - 1
     exponent = torch.where(size == 0, smallest, exponent)
-    return torch.ldexp(torch.ones_like(size), exponent - bits)
+    # By its bits: the power function of a GPU is not exact.
+    return ((exponent.long() - bits + 1023) << 52).view(torch.float64)
 
 
 def outside(torch, tokens, probabilities, top_k=None, top_p=None, min_p=None):
