@@ -223,7 +223,7 @@ static void questions(parbake_library *library) {
     const int value = PARBAKE_ERROR_VALUE;
     parbake_error *error;
     char *json = NULL;
-    int result = parbake_prepare(library, "rms*, rmsnorm", "dtype=f32  block=128 rows=8\tvec=4", "host", &json, &error);
+    int result = parbake_prepare(library, "rms?orm, rmsnorm", "dtype=f32  block=128 rows=8\tvec=4", "host", &json, &error);
     says("prepare", result, json, error, "\"ready\"");
     result = parbake_supports(library, "rmsnorm", "dtype=f32 block=128 rows=8 vec=4", "host", &json, &error);
     says("supports", result, json, error, "\"support\": \"store\"");
