@@ -218,15 +218,6 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
         row.stage();
         __syncthreads();
 
-        // Atomics are what costs. Where few elements of many are wanted, the greatest of each group are counted first:
-        // the group whose greatest is number `need` of them bounds the limit from below, and only what is not less than
-        // that is counted. Groups are what a thread has, or vectors.
-        const int all = (row.n + Slice::kLane - 1) / Slice::kLane, threads = kBlock * Slice::ranks();
-        const bool many = !kMass && all * Slice::kLane / threads >= 8;
-        const bool by_thread = need <= (u32)threads / 4;
-        bool bounding = many && need <= (u32)all / 4;
-        u32 least = 1;
-
         const int bits = ties.bits;
         bool by_mass = kMass, use_list = false;
         u64 prefix = 0;
@@ -234,34 +225,28 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
         double above = 0.;
         int width = kDigit, shift = kTop + bits;  // the digit at work
 #pragma unroll 1
-        for (int turn = 0, pass = 0;; turn++) {
-            u32* const bins = buffer + (turn & 1) * kWords;
-            u32* const other = buffer + (turn & 1 ? 0 : kWords);
+        for (int pass = 0;; pass++) {
+            u32* const bins = buffer + (pass & 1) * kWords;
             const int below = shift > bits ? shift - bits : 0;
             auto low = [&](u32 key) { return by_mass ? key & ((1u << below) - 1) : 0u; };
             auto take = [&](u64 v) {
                 if (v >> (shift + width) == prefix)
                     add(bins, (u32)(v >> shift) & ((1u << width) - 1), low(ties.key(v)));
             };
-            if (pass == 1) use_list = other[top] <= (u32)kListed;
+            if (pass == 1) use_list = buffer[top] <= (u32)kListed;
             if (pass > 1 && use_list) {
                 const int n = (int)listed[0];
 #pragma unroll 1
                 for (int i = (int)threadIdx.x; i < n; i += kBlock) take(list[i]);
             } else {
-                u32 most = 0;
 #pragma unroll 1
                 for (int v = (int)threadIdx.x; v < row.vectors; v += kBlock) {
-                    const words<16> w = row.load(v, turn == 0);
-                    if (!kMass && bounding) {
-#pragma unroll
-                        for (int j = 0; j < Slice::kLane; j++) most = max_op{}(Slice::lane(w, j), most);
-                        if (!by_thread && most) add(bins, most >> kTop, 0u), most = 0;
-                    } else if (pass == 0) {
+                    const words<16> w = row.load(v, pass == 0);
+                    if (pass == 0) {
 #pragma unroll
                         for (int j = 0; j < Slice::kLane; j++) {
                             const u32 key = Slice::lane(w, j);
-                            if (key < least) continue;
+                            if (!key) continue;
                             add(bins, key >> kTop, low(key));
                             if constexpr (Keys::kChecked)
                                 if (key == Keys::kBad) atomic_add_relaxed(bins + kWords - 1, 1u);
@@ -282,26 +267,19 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
                         }
                     }
                 }
-                if (most) add(bins, most >> kTop, 0u);
             }
             Slice::sync();
             // Nobody reads the other bins any more.
-            for (int i = (int)threadIdx.x; i < kWords; i += kBlock) other[i] = 0;
+            for (int i = (int)threadIdx.x; i < kWords; i += kBlock) buffer[(pass & 1 ? 0 : kWords) + i] = 0;
             if constexpr (Keys::kChecked) {
-                if (pass == 0 && !bounding) {
+                if (pass == 0) {
                     u32 bad = 0;
                     if constexpr (!Slice::kCluster) bad = bins[kWords - 1];
                     else if ((int)lane_id() < Slice::ranks()) bad = cluster_ld(bins + kWords - 1, lane_id());
                     if (warp_ballot(bad != 0)) return {0, 0., true};
                 }
             }
-            const bool within = find(bins, prefix, width, below, need, mass, by_mass, pass == 0, slots, wide, found);
-            if (!kMass && bounding) {
-                bounding = false;
-                if (within && found[0].prefix) least = (u32)found[0].prefix << kTop;
-                continue;
-            }
-            if (!within) {
+            if (!find(bins, prefix, width, below, need, mass, by_mass, pass == 0, slots, wide, found)) {
                 const u64 at = pass ? prefix << (shift + width) : 0;
                 return {at > ties.everything() ? at : ties.everything(), above + (kMass ? found[0].mass : 0.), false};
             }
@@ -336,7 +314,6 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
             }
             width = min_i(kDigit, by_mass ? shift - bits : shift);
             shift -= width;
-            pass++;
         }
     }
 };
