@@ -6,7 +6,7 @@
 //! - everything is rendered in memory before anything is written, and written only if it differs.
 
 pub mod artifact;
-pub mod bake;
+pub mod baking;
 pub mod bindings;
 pub mod definition;
 mod exports;

@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use parbake::context::TargetContext;
 use parbake::{Error, Goal, Library, OpId, Place, driver};
-use parbake_codegen::bake::Only;
+use parbake_codegen::baking::Only;
 use parbake_model::Target;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;

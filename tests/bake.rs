@@ -10,7 +10,7 @@ use parbake::model::op::Op;
 use parbake::model::{Target, fatbin};
 use parbake::{Goal, Library};
 use parbake_codegen::artifact::Made;
-use parbake_codegen::bake::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only};
 use parbake_codegen::toolchain::{Search, find_nvfatbin};
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
     let library = world.library();
     let targets = Target::parse_list(archs).unwrap();
     let only = Only::from([("dtype".to_owned(), vec!["bf16".to_owned()])]);
-    let mut plan = bake::plan(library.ops().map(|(_, op)| op), "rmsnorm", &only, &targets).unwrap();
+    let mut plan = baking::plan(library.ops().map(|(_, op)| op), "rmsnorm", &only, &targets).unwrap();
     // Made in another order by each number of threads.
     let count = plan.jobs.len();
     let half = count / 2;
@@ -41,14 +41,14 @@ fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
             .map_err(|e| e.report())?;
         Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
     };
-    let made = bake::run(&plan, threads, &make, &|_, _| {}).unwrap();
+    let made = baking::run(&plan, threads, &make, &|_, _| {}).unwrap();
     let packer = |target, toolkit| {
         let toolchains = library.config().toolchains.clone();
         find_nvfatbin(&Search { explicit: None, toolchains, want: Some(toolkit), driver: None, target })
             .map_err(|e| e.report())
     };
     let params = |op: &Op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report());
-    Some(bake::pack(&plan, made, &params, &packer, 3, threads).unwrap())
+    Some(baking::pack(&plan, made, &params, &packer, 3, threads).unwrap())
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn code_under_a_false_label_is_not_packed() {
     let Some(nvrtc) = toolchain(&library, "sm_90a", "12.9") else { return };
     let targets = Target::parse_list("90").unwrap();
     let only = Only::from([("dtype".to_owned(), vec!["bf16".to_owned()])]);
-    let mut plan = bake::plan(library.ops().map(|(_, op)| op), "rmsnorm", &only, &targets).unwrap();
+    let mut plan = baking::plan(library.ops().map(|(_, op)| op), "rmsnorm", &only, &targets).unwrap();
     plan.jobs.truncate(1);
     let op = library.op("rmsnorm").unwrap();
     let (artifact, _) =
@@ -79,7 +79,7 @@ fn code_under_a_false_label_is_not_packed() {
     };
     // nvFatbin itself takes it.
     let params = |_: &Op| library.params_digest(op).map_err(|e| e.report());
-    let report = bake::pack(&plan, vec![made], &params, &packer, 3, 1).unwrap_err().to_string();
+    let report = baking::pack(&plan, vec![made], &params, &packer, 3, 1).unwrap_err().to_string();
     assert!(report.contains("sm_90a") && report.contains("sm_90 "), "{report}");
 }
 
@@ -159,7 +159,7 @@ fn an_unknown_value_or_target_is_an_error_that_says_what_there_is() {
     let ops: Vec<_> = library.ops().map(|(_, op)| op).collect();
     let plan = |pattern: &str, only: &Only, archs: &str| {
         let targets = Target::parse_list(archs).unwrap();
-        bake::plan(ops.iter().copied(), pattern, only, &targets).map(drop).unwrap_err().to_string()
+        baking::plan(ops.iter().copied(), pattern, only, &targets).map(drop).unwrap_err().to_string()
     };
     assert!(plan("nothing", &Only::new(), "80").contains("norm/rmsnorm"));
     let f64s = Only::from([("dtype".to_owned(), vec!["f64".to_owned()])]);

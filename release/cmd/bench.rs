@@ -14,7 +14,7 @@ use parbake::memory::Memory;
 use parbake::trial::Trial;
 use parbake::{Goal, Library, Place, Stream, driver};
 use parbake_codegen::artifact::{self, Made};
-use parbake_codegen::bake::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only};
 use parbake_codegen::toolchain::find::find_nvcc_with;
 use parbake_codegen::toolchain::{NvccSettings, Search, Toolchain};
 use parbake_model::bundle::{Bundle, LEVEL};
@@ -262,7 +262,7 @@ fn make(
 /// The whole norm family for four architectures, from nothing.
 fn family(library: &Library, rows: &mut Vec<Row>) -> Result<Vec<u8>, Failure> {
     let targets = Target::parse_list("80,90a,100f,120f").map_err(parbake::Error::from)?;
-    let plan = bake::plan(library.ops().map(|(_, op)| op), "norm/*", &Only::new(), &targets)?;
+    let plan = baking::plan(library.ops().map(|(_, op)| op), "norm/*", &Only::new(), &targets)?;
     let mut toolchains = BTreeMap::new();
     for &target in &targets {
         toolchains.insert(target, library.toolchain(target, None)?);
@@ -278,11 +278,11 @@ fn family(library: &Library, rows: &mut Vec<Row>) -> Result<Vec<u8>, Failure> {
         )
     };
     let jobs = library.config().jobs;
-    let made = bake::run(&plan, jobs, &make, &|_, _| {})?;
+    let made = baking::run(&plan, jobs, &make, &|_, _| {})?;
     let compiled = start.elapsed().as_secs_f64();
     let nvfatbin = |target, toolkit| packer(library, target, toolkit);
     let start = Instant::now();
-    let bytes = bake::pack(&plan, made, &params(library), &nvfatbin, LEVEL, jobs)?;
+    let bytes = baking::pack(&plan, made, &params(library), &nvfatbin, LEVEL, jobs)?;
     let packed = start.elapsed().as_secs_f64();
     let images = plan.jobs.len();
     rows.push(row(

@@ -6,7 +6,7 @@ use crate::select;
 use indicatif::{ProgressBar, ProgressStyle};
 use parbake::{Library, Place, Site};
 use parbake_codegen::artifact::{self, Made};
-use parbake_codegen::bake::{self, Job, Only, Plan};
+use parbake_codegen::baking::{self, Job, Only, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::identity::{Profile, Spec};
@@ -155,7 +155,7 @@ fn text(baked: &Baked) -> String {
 /// Makes a bundle, or finds that the one there is what it would make.
 pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
     let start = Instant::now();
-    let mut plan = bake::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    let mut plan = baking::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
     if let Some(specs) = &what.specs {
         plan.keep(specs);
         if plan.jobs.is_empty() {
@@ -174,7 +174,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     let images = toolchains.iter().filter_map(|(&target, toolchain)| Some((target, toolchain.toolkit()?)));
     let images: BTreeSet<(Target, Toolkit)> = images.filter(|(target, _)| *target != Target::Host).collect();
     if let Some(floor) = what.min_driver {
-        bake::check_driver_floor(images.iter().copied(), floor)?;
+        baking::check_driver_floor(images.iter().copied(), floor)?;
     }
     let nvfatbin = |target, toolkit| packer(library, target, toolkit);
     let packers = images.iter().map(|&(target, toolkit)| Ok(nvfatbin(target, toolkit)?.id().to_owned()));
@@ -212,9 +212,9 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
         }
         Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
     };
-    let made = bake::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
+    let made = baking::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
     progress.finish();
-    let bytes = bake::pack(&plan, made, &params(library), &nvfatbin, what.level, library.config().jobs)?;
+    let bytes = baking::pack(&plan, made, &params(library), &nvfatbin, what.level, library.config().jobs)?;
     write(what.output, &bytes)?;
     baked.from_store = from_store.into_inner();
     baked.compiled = baked.images - baked.from_store;
@@ -276,7 +276,7 @@ fn up_to_date(
             && d.launch_abi == parbake_model::LAUNCH_ABI
             && d.targets == plan.targets
             && d.skipped == sorted(plan)
-            && bake::provenance(what.level, packers).iter().all(|(name, value)| d.provenance.get(name) == Some(value))
+            && baking::provenance(what.level, packers).iter().all(|(name, value)| d.provenance.get(name) == Some(value))
     });
     Ok(current && held == wanted && bundle.verify().is_ok())
 }

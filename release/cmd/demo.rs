@@ -6,7 +6,7 @@ use crate::output::{Failure, Output};
 use parbake::Library;
 use parbake::context::TargetContext;
 use parbake::driver;
-use parbake_codegen::bake::Only;
+use parbake_codegen::baking::Only;
 use parbake_model::Target;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;

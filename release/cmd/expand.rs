@@ -4,7 +4,7 @@ use crate::output::{Failure, Output};
 use crate::select;
 use crate::text::{self, Table};
 use parbake::Library;
-use parbake_codegen::bake::{self, Plan};
+use parbake_codegen::baking::{self, Plan};
 use parbake_model::Target;
 use parbake_model::settings::Config;
 use serde::Serialize;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let only = args.ops.only()?;
     config = config.without_bundles();
     let library = Library::open(config)?;
-    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.ops.op, &only, &targets)?;
+    let plan = baking::plan(library.ops().map(|(_, op)| op), &args.ops.op, &only, &targets)?;
     let expansion = Expansion {
         targets: &plan.targets,
         built: plan.jobs.len(),

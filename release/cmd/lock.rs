@@ -3,7 +3,7 @@
 use crate::output::{Failure, Output};
 use crate::select;
 use parbake::Library;
-use parbake_codegen::bake;
+use parbake_codegen::baking;
 use parbake_model::lock::{Lock, LockError};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -32,7 +32,7 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     let targets = select::targets(args.arch.as_deref(), &config)?;
     let only = args.ops.only()?;
     let library = Library::open(config.without_bundles())?;
-    let plan = bake::plan(library.ops().map(|(_, op)| op), &args.ops.op, &only, &targets)?;
+    let plan = baking::plan(library.ops().map(|(_, op)| op), &args.ops.op, &only, &targets)?;
     let lock = Lock::new(plan.jobs.iter().map(|job| &job.spec), plan.jobs.iter().map(|job| job.target));
     let Some(path) = &args.output else {
         out.show(&lock, || lock.to_json());

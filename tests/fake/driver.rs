@@ -7,7 +7,7 @@ use parbake::model::Target;
 use parbake::model::identity::Profile;
 use parbake::model::op::Op;
 use parbake_codegen::artifact::Made;
-use parbake_codegen::bake::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only};
 use parbake_codegen::toolchain::{Search, find_nvfatbin};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -180,7 +180,7 @@ pub(crate) fn bundle(archs: &str) -> Option<PathBuf> {
     let world = World::new();
     let library = world.library();
     let targets = Target::parse_list(archs).unwrap();
-    let mut plan = bake::plan(library.ops().map(|(_, op)| op), "rmsnorm", &Only::new(), &targets).unwrap();
+    let mut plan = baking::plan(library.ops().map(|(_, op)| op), "rmsnorm", &Only::new(), &targets).unwrap();
     plan.jobs.retain(|job| {
         let value = |name: &str| {
             let tactic = job.spec.tactic.iter().find(|(n, _)| n == name).map(|(_, v)| v.to_string());
@@ -196,13 +196,13 @@ pub(crate) fn bundle(archs: &str) -> Option<PathBuf> {
             library.obtain(op, &job.spec, job.target, &*compiler, Profile::Release).map_err(|e| e.report())?;
         Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
     };
-    let made = bake::run(&plan, 2, &make, &|_, _| {}).unwrap();
+    let made = baking::run(&plan, 2, &make, &|_, _| {}).unwrap();
     let params = |op: &Op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report());
     let packer = |target, toolkit| {
         let toolchains = library.config().toolchains.clone();
         find_nvfatbin(&Search { explicit: None, toolchains, want: Some(toolkit), driver: None, target })
             .map_err(|e| e.report())
     };
-    std::fs::write(&path, bake::pack(&plan, made, &params, &packer, 3, 2).unwrap()).unwrap();
+    std::fs::write(&path, baking::pack(&plan, made, &params, &packer, 3, 2).unwrap()).unwrap();
     Some(path)
 }

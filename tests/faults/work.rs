@@ -6,7 +6,7 @@ use parbake::model::op::Op;
 use parbake::model::settings::Config;
 use parbake::{Error, Goal, Library, Place};
 use parbake_codegen::artifact::Made;
-use parbake_codegen::bake;
+use parbake_codegen::baking;
 use std::path::Path;
 use std::time::Duration;
 
@@ -75,12 +75,12 @@ fn bake(library: &Library, number: usize, path: &str) -> Answer {
         let toolchain = library.toolchain(Target::Host, None).unwrap();
         let (artifact, origin) = library.obtain(id, &spec, Target::Host, &*toolchain, Profile::Release)?;
         let ops = library.ops().map(|(_, op)| op);
-        let mut plan = bake::plan(ops, op, &bake::Only::new(), &[Target::Host]).unwrap();
+        let mut plan = baking::plan(ops, op, &baking::Only::new(), &[Target::Host]).unwrap();
         plan.jobs.retain(|job| job.spec.uri == spec.uri);
         let made = Made { bytes: artifact.bytes, metadata: artifact.metadata };
         let params = |op: &Op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report());
         let packer = |_, _| unreachable!("bug: shared objects are packed as they are");
-        std::fs::write(path, bake::pack(&plan, vec![made], &params, &packer, 3, 1).unwrap()).unwrap();
+        std::fs::write(path, baking::pack(&plan, vec![made], &params, &packer, 3, 1).unwrap()).unwrap();
         Ok(origin.to_string())
     };
     Answer::of(bake())

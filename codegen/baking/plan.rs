@@ -1,0 +1,131 @@
+//! Which artifacts a list of targets asks for.
+
+use parbake_model::bundle::Skipped;
+use parbake_model::glob::choose;
+use parbake_model::identity::Spec;
+use parbake_model::op::Op;
+use parbake_model::report::{Class, Report};
+use parbake_model::target::known_targets;
+use parbake_model::{Target, space};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One artifact to make.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// Its op.
+    pub op: &'a Op,
+    /// Its spec.
+    pub spec: Spec,
+    /// What it is compiled for.
+    pub target: Target,
+}
+
+/// What a bake makes, and what it leaves out.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// To be made, in canonical order.
+    pub jobs: Vec<Job<'a>>,
+    /// Left out, with the reason.
+    pub skipped: Vec<Skipped>,
+    /// The targets asked for, sorted.
+    pub targets: Vec<Target>,
+}
+
+impl Plan<'_> {
+    /// Keeps what concerns some specs.
+    pub fn keep<'s>(&mut self, specs: impl IntoIterator<Item = &'s Spec>) {
+        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        for spec in specs {
+            ids.insert(spec.spec_id);
+            words.insert(spec.to_string());
+        }
+        self.jobs.retain(|job| ids.contains(&job.spec.spec_id));
+        self.skipped.retain(|skipped| words.contains(&skipped.spec));
+    }
+}
+
+/// Axis → the values wanted. An axis that is not named is baked whole; every tactic always is, so that a launcher that
+/// may not compile finds whatever a shape asks for.
+pub type Only = BTreeMap<String, Vec<String>>;
+
+/// Expands ops that match a pattern for a list of targets.
+///
+/// # Errors
+/// A pattern of which a part matches no op; an axis or value that none of them has; targets none of which any of them supports.
+pub fn plan<'a>(
+    ops: impl IntoIterator<Item = &'a Op>,
+    pattern: &str,
+    only: &Only,
+    targets: &[Target],
+) -> Result<Plan<'a>, Report> {
+    let chosen = choose(pattern, ops.into_iter().map(|op| ((), op))).map_err(|unmatched| {
+        let report = Report::new("PB-1111", Class::Usage, format!("`{}` matches no op", unmatched.part));
+        let report = report.with("known", unmatched.known.join(", "));
+        match unmatched.nearest {
+            Some(name) => report.help(format!("did you mean `{name}`?")),
+            None => report.help("patterns match `op` or `family/op`; `*` and `?` are wildcards"),
+        }
+    })?;
+    let chosen: Vec<&Op> = chosen.into_iter().map(|((), op)| op).collect();
+    for (axis, values) in only {
+        let known: BTreeSet<&str> = chosen
+            .iter()
+            .flat_map(|op| op.axes.iter().filter(|a| &a.name == axis))
+            .flat_map(|a| a.values.iter().map(|v| v.value.as_str()))
+            .collect();
+        if let Some(value) = values.iter().find(|v| !known.contains(v.as_str())) {
+            return Err(Report::new("PB-1118", Class::Usage, format!("none of the ops has {axis}={value}"))
+                .with(
+                    "expected",
+                    if known.is_empty() { format!("an axis, not `{axis}`") } else { format!("{known:?}") },
+                )
+                .with("got", value));
+        }
+    }
+    let wanted = |spec: &Spec| {
+        only.iter().all(|(axis, values)| spec.axis(axis).is_none_or(|v| values.iter().any(|wanted| wanted == v)))
+    };
+    if let Some(target) = targets.iter().find(|t| matches!(t, Target::Compute(..))) {
+        return Err(Report::new("PB-1119", Class::Usage, "PTX is not packed yet: name sm_ targets")
+            .with("expected", format!("sm_{}", target.digits()))
+            .with("got", target.to_string()));
+    }
+    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
+    // Why a target lacks what others have.
+    let mut reasons = BTreeSet::new();
+    for op in &chosen {
+        for combination in space::expand([*op], targets).into_iter().filter(|c| wanted(&c.spec)) {
+            match combination.skipped {
+                None => plan.jobs.push(Job { op, spec: combination.spec, target: combination.target }),
+                Some(reason) => {
+                    if space::check(op, &combination.spec, None).is_ok() {
+                        reasons.insert(reason.clone());
+                    }
+                    plan.skipped.push(Skipped {
+                        op: op.name.clone(),
+                        spec: combination.spec.to_string(),
+                        target: combination.target,
+                        reason,
+                    });
+                }
+            }
+        }
+    }
+    if plan.jobs.is_empty() {
+        let names: Vec<String> = targets.iter().map(Target::to_string).collect();
+        if reasons.is_empty() {
+            reasons.extend(plan.skipped.iter().map(|s| s.reason.clone()));
+        }
+        let chosen: Vec<&str> = chosen.iter().map(|op| op.name.as_str()).collect();
+        return Err(Report::new(
+            "PB-1112",
+            Class::Usage,
+            "none of the ops supports any of the targets; nothing was built",
+        )
+        .with("ops", chosen.join(", "))
+        .with("targets", names.join(", "))
+        .with("reasons", reasons.into_iter().collect::<Vec<_>>().join("; "))
+        .help(format!("known architectures: {}", known_targets())));
+    }
+    Ok(plan)
+}

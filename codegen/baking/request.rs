@@ -1,0 +1,82 @@
+//! A bake as a build script asks for it: by settings, without a store, in one process.
+
+use super::pack::pack;
+use super::plan::{Job, Only, plan};
+use super::threads::run;
+use crate::artifact;
+use crate::registry::{Entry, Registry};
+use crate::toolchain::{Search, Toolchain, find_nvfatbin, find_nvrtc};
+use parbake_model::bundle::LEVEL;
+use parbake_model::identity::Profile;
+use parbake_model::op::Op;
+use parbake_model::report::{Class, Report};
+use parbake_model::settings::Config;
+use parbake_model::{Target, source};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A bake without a store, as a build script does it.
+#[derive(Debug)]
+pub struct Request {
+    registry: Registry,
+    targets: Vec<Target>,
+    config: Config,
+}
+
+impl Request {
+    /// What the environment asks for: `PARBAKE_AOT_OPS` for `PARBAKE_AOT_ARCHS`.
+    ///
+    /// # Errors
+    /// A setting that is missing or cannot be used, or ops that cannot be read.
+    pub fn from_env(kernels: &Path) -> Result<Self, Report> {
+        let config = Config::from_env().map_err(|e| Report::new(e.code(), Class::Usage, e.to_string()))?;
+        let targets = config.aot_archs.clone().ok_or_else(|| {
+            Report::new("PB-1114", Class::Usage, "the feature `aot` bakes for an explicit list of architectures")
+                .with("expected", "PARBAKE_AOT_ARCHS=80,90a")
+                .with("got", "PARBAKE_AOT_ARCHS is not set")
+        })?;
+        let registry = Registry::read(kernels).map_err(|e| Report::new(e.code(), Class::Failed, e.to_string()))?;
+        Ok(Self { registry, targets, config })
+    }
+}
+
+/// Bakes a request into a bundle's bytes.
+///
+/// # Errors
+/// What is missing, or the first thing that failed.
+pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
+    let ops = request.registry.entries.iter().map(|e| &e.op);
+    let plan = plan(ops, &request.config.aot_ops, &Only::new(), &request.targets)?;
+    let search = |target| Search {
+        explicit: request.config.nvrtc.clone(),
+        toolchains: request.config.toolchains.clone(),
+        want: None,
+        driver: None,
+        target,
+    };
+    let make = |job: &Job<'_>| {
+        let entry: &Entry = request.registry.op(&job.op.name).expect("bug: the plan is of this registry");
+        let toolchain: Arc<dyn Toolchain> = match job.target {
+            Target::Host => {
+                return Err(Report::new("PB-1115", Class::Usage, "`host` is not embedded: bundles hold it"));
+            }
+            target => find_nvrtc(&search(target)).map_err(|e| e.report())?,
+        };
+        let source_key = job.spec.source_key(&entry.op, entry.sources.digest).digest;
+        let key = artifact::build_key(&*toolchain, &entry.op, source_key, job.target, Profile::Release);
+        let manifest = artifact::plan(entry, &job.spec, job.target, &*toolchain, Profile::Release)
+            .map_err(|e| Report::new(e.code(), Class::Failed, e.to_string()))?;
+        artifact::compile(&job.spec, &manifest, &*toolchain, source_key, key.digest)
+    };
+    let made = run(&plan, request.config.jobs, &make, &|_, _| {})
+        .map_err(|reports| reports.into_iter().next().expect("bug: failed without a report"))?;
+    let nvfatbin = |target, toolkit| {
+        let search = Search { want: Some(toolkit), explicit: None, ..search(target) };
+        find_nvfatbin(&search).map_err(|e| e.report())
+    };
+    let params = |op: &Op| {
+        let digest = source::params_digest(&request.registry.tree, op);
+        digest.map_err(|e| Report::new("PB-1104", Class::Environment, e.to_string()))
+    };
+    pack(&plan, made, &params, &nvfatbin, LEVEL, request.config.jobs)
+}
