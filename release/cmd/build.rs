@@ -288,7 +288,7 @@ fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
 }
 
 /// Finds out before compiling whether the bundle can be written.
-fn check_output(path: &Path) -> Result<(), Report> {
+pub(super) fn check_output(path: &Path) -> Result<(), Report> {
     let folder = folder_of(path);
     tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| cannot_write(path).caused_by(e))
 }

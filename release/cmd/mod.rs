@@ -10,6 +10,7 @@ pub(crate) mod expand;
 pub(crate) mod explain;
 pub(crate) mod inspect;
 pub(crate) mod lock;
+pub(crate) mod merge;
 pub(crate) mod ops;
 pub(crate) mod prepare;
 pub(crate) mod replay;

@@ -10,6 +10,7 @@ mod errors;
 mod help;
 mod isolation;
 mod machine;
+mod merge;
 mod prepare;
 mod replay;
 mod signatures;

@@ -209,6 +209,12 @@ pub(super) const COMMANDS: &[Code] = &[
         "Rename the bundle.",
     ),
     row(
+        "PB-3171",
+        "A damaged bundle is not merged",
+        "Every byte of each bundle is verified before anything is merged. What is wrong with it is listed by code.",
+        "Build or fetch it again; `parbake verify FILE` says the same of it.",
+    ),
+    row(
         "PB-3180",
         "A comment is not one line",
         "The comment of a signature has a line break or another control character.",

@@ -136,4 +136,34 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "Each op is a function of the package `parbake`, and so is each function of another library whose arguments an op's `[[peers]]` list. These names, those of families and what the package itself offers are all attributes of one module.",
         "Rename the op or its family, or leave out the peer's `arguments`: then it is named, and no function is made of it.",
     ),
+    row(
+        "PB-1145",
+        "A shard that does not exist",
+        "Shards are counted from 1, and there is none beyond the last.",
+        "Write number and count, as in `--shard 2/5`.",
+    ),
+    row(
+        "PB-1146",
+        "Bundles of different makes are not merged",
+        "They were made for different library versions or launch ABIs, or packed by another packer than the plan names. A bundle states one of each, and parts that were made differently would not give the bytes of a single build.",
+        "Build those that differ again, with the same version of Parbake and the same toolchains.",
+    ),
+    row(
+        "PB-1147",
+        "Shards do not go together",
+        "A shard is missing or there twice, or a bundle is of another plan, of another division of it, or no shard at all. The plan is named by its digest: it changes with sources, toolchains, targets, ops and options.",
+        "Build all shards from one checkout, with the same options, toolchains and costs file; name each of them once.",
+    ),
+    row(
+        "PB-1148",
+        "Two builds of one image",
+        "Two bundles hold an image of the same sources for the same target, and it is not the same build or not the same bytes. A bundle holds one, and nothing says which.",
+        "Leave one of the files out, or build both with the same toolchains.",
+    ),
+    row(
+        "PB-1149",
+        "Bundles do not make up a plan",
+        "Images that the plan asks for are missing, or there are images that it does not ask for. They are listed by name.",
+        "Compile what is missing; compile again what was compiled by another plan.",
+    ),
 ];
