@@ -39,6 +39,8 @@ enum Command {
     Prepare(cmd::prepare::Args),
     Build(cmd::build::Args),
     Merge(cmd::merge::Args),
+    #[command(hide = true)]
+    Worker(cmd::worker::Args),
     Inspect(cmd::inspect::Args),
     Verify(cmd::verify::Args),
     Sign(cmd::sign::Args),
@@ -93,6 +95,7 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Prepare(args) => cmd::prepare::run(args, config, out),
         Command::Build(args) => cmd::build::run(args, config, out),
         Command::Merge(args) => cmd::merge::run(args, config, out),
+        Command::Worker(args) => cmd::worker::run(args, config, out),
         Command::Inspect(args) => cmd::inspect::run(args, config, out),
         Command::Verify(args) => cmd::verify::run(args, config, out),
         Command::Sign(args) => cmd::sign::run(args, config, out),

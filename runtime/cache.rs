@@ -343,9 +343,9 @@ impl Cache {
         pruned
     }
 
-    /// Removes every entry, however new, all generated sources, folders of compilations that were kept, and leftovers
-    /// that are older than a minute. Locks and
-    /// the host target's runtime object stay: other processes may hold or link them.
+    /// Removes every entry, however new, all compressed frames, all generated sources, folders of compilations that were
+    /// kept, and leftovers that are older than a minute. Locks, the host target's runtime object and what compilations
+    /// took stay: other processes may hold or link them.
     #[must_use]
     pub fn clear(&self) -> Pruned {
         let Listing { entries, unread } = self.list();
@@ -355,6 +355,9 @@ impl Cache {
         }
         let all = entries.into_iter().map(|entry| Removed { entry, why: Reason::Cleared });
         self.remove(all.collect(), &mut pruned);
+        if self.workspace.trusted(&self.workspace.frames()).is_ok() {
+            remove_own(&self.workspace.frames());
+        }
         for folder in self.folders(&self.workspace.temporary(), &mut pruned.failed) {
             let kept = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(KEPT));
             if kept && !is_locked(&folder) {

@@ -10,7 +10,7 @@ use parbake::model::op::Op;
 use parbake::model::{Target, fatbin};
 use parbake::{Goal, Library};
 use parbake_codegen::artifact::Made;
-use parbake_codegen::baking::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only, Packing};
 use parbake_codegen::toolchain::{Search, find_nvfatbin};
 use std::collections::BTreeMap;
 
@@ -48,7 +48,10 @@ fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
             .map_err(|e| e.report())
     };
     let params = |op: &Op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report());
-    Some(baking::pack(&plan, made, &params, &packer, 3, threads).unwrap())
+    Some(
+        baking::pack(&plan, made, &Packing { params: &params, nvfatbin: &packer, level: 3, threads, keep: None })
+            .unwrap(),
+    )
 }
 
 #[test]
@@ -79,7 +82,13 @@ fn code_under_a_false_label_is_not_packed() {
     };
     // nvFatbin itself takes it.
     let params = |_: &Op| library.params_digest(op).map_err(|e| e.report());
-    let report = baking::pack(&plan, vec![made], &params, &packer, 3, 1).unwrap_err().to_string();
+    let report = baking::pack(
+        &plan,
+        vec![made],
+        &Packing { params: &params, nvfatbin: &packer, level: 3, threads: 1, keep: None },
+    )
+    .unwrap_err()
+    .to_string();
     assert!(report.contains("sm_90a") && report.contains("sm_90 "), "{report}");
 }
 

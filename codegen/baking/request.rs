@@ -1,6 +1,6 @@
 //! A bake as a build script asks for it: by settings, without a store, in one process.
 
-use super::pack::pack;
+use super::pack::{Packing, pack};
 use super::plan::{Job, Only, plan};
 use super::threads::run;
 use crate::artifact;
@@ -78,5 +78,6 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
         let digest = source::params_digest(&request.registry.tree, op);
         digest.map_err(|e| Report::new("PB-1104", Class::Environment, e.to_string()))
     };
-    pack(&plan, made, &params, &nvfatbin, LEVEL, request.config.jobs)
+    let (params, nvfatbin, threads) = (&params, &nvfatbin, request.config.jobs);
+    pack(&plan, made, &Packing { params, nvfatbin, level: LEVEL, threads, keep: None })
 }

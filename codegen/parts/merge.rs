@@ -1,7 +1,8 @@
 //! Merging: bundles that hold parts become one that holds all. No compiler and no packer is needed for it.
 
 use super::{Label, Statement, Unit};
-use parbake_model::bundle::{Bundle, BundleWriter, Details, Item, LEVEL, Skipped};
+use crate::baking::on_threads;
+use parbake_model::bundle::{self, Bundle, BundleWriter, Details, Entry, Item, LEVEL, Packed, Skipped, SpecDetails};
 use parbake_model::report::{Class, Report};
 use parbake_model::{Digest, Target};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
@@ -58,7 +59,7 @@ pub fn merge(
             (None, None) => provenance(parts, level.unwrap_or(LEVEL)),
         },
         skipped: still_skipped(parts, &items),
-        units: items.values().map(|(_, item)| unit(item)).collect(),
+        units: items.values().map(unit).collect(),
     }
     .sorted();
     let whole = match plan {
@@ -90,14 +91,7 @@ pub fn merge(
         ..Details::default()
     };
     let (images, specs) = (items.len(), items.keys().map(|(key, _)| key).collect::<BTreeSet<_>>().len());
-    let mut writer = BundleWriter::new(details, level).jobs(threads);
-    let wrong = |e: &dyn std::error::Error, code| {
-        vec![Report::new(code, Class::Failed, "the bundles cannot be merged").caused_by_chain(e)]
-    };
-    for (_, item) in items.into_values() {
-        writer.push(item).map_err(|e| wrong(&e, e.code()))?;
-    }
-    let bytes = writer.finish().map_err(|e| wrong(&e, e.code()))?;
+    let bytes = pack(parts, items, details, level, threads)?;
     let plan = plan.map(Statement::digest).or(label.map(|label| label.plan));
     Ok(Merged { bytes, images, specs, targets: whole.targets, plan })
 }
@@ -188,36 +182,34 @@ fn check_labels(parts: &[Part], plan: Option<&Statement>) -> Result<Option<Label
     if reports.is_empty() { Ok(Some(label.clone())) } else { Err(reports) }
 }
 
-type Items = BTreeMap<(Digest, Target), (usize, Item)>;
+/// An image that is to be merged.
+#[derive(Clone, Debug)]
+struct Found<'a> {
+    /// The number of the part that it is taken from.
+    part: usize,
+    entry: &'a Entry,
+    told: bundle::Unit,
+}
 
-/// All images, each once, with the number of the part that it came from.
-fn collect(parts: &[Part]) -> Result<Items, Vec<Report>> {
+type Items<'a> = BTreeMap<(Digest, Target), Found<'a>>;
+
+/// All images, each once. Only indexes and details are read for it.
+fn collect(parts: &[Part]) -> Result<Items<'_>, Vec<Report>> {
     let (mut items, mut reports) = (Items::new(), Vec::new());
     for (number, part) in parts.iter().enumerate() {
-        let read = part.bundle.items().and_then(Iterator::collect::<Result<Vec<Item>, _>>);
-        let read = read.map_err(|e| {
-            let report = Report::new(e.code(), Class::Failed, format!("`{}` cannot be merged", part.name));
-            vec![report.caused_by_chain(&e)]
-        })?;
-        for item in read {
-            match items.entry((item.spec.source_key, item.image.target)) {
-                btree_map::Entry::Vacant(place) => drop(place.insert((number, item))),
-                btree_map::Entry::Occupied(found) => {
-                    let (first, have) = found.get();
-                    let same = have.image.build_key == item.image.build_key && have.bytes == item.bytes;
-                    if !same {
-                        let say = |item: &Item| {
-                            let bytes = Digest::of(&item.bytes).short(12);
-                            format!(
-                                "build {} by {}, bytes {bytes}",
-                                item.image.build_key.short(12),
-                                item.image.toolchain
-                            )
-                        };
-                        let what = format!("two builds of {} for {}", item.spec.uri, item.image.target);
-                        let report = Report::new("PB-1148", Class::Failed, what);
-                        let report = report.with(&*parts[*first].name, say(have)).with(&*part.name, say(&item));
-                        reports.push(report.help("leave one of the files out, or build both with the same toolchains"));
+        for spec in &part.details.specs {
+            for image in &spec.images {
+                let told = SpecDetails { images: Vec::new(), ..spec.clone() };
+                let told = bundle::Unit { spec: told, image: image.clone() };
+                let entry = part.bundle.find(spec.source_key, image.target).expect("bug: verified before");
+                let found = Found { part: number, entry, told };
+                match items.entry((spec.source_key, image.target)) {
+                    btree_map::Entry::Vacant(place) => drop(place.insert(found)),
+                    btree_map::Entry::Occupied(have) => {
+                        let identity = |f: &Found<'_>| (f.entry.build_key, f.entry.image);
+                        if identity(have.get()) != identity(&found) {
+                            reports.push(two_builds(parts, have.get(), &found));
+                        }
                     }
                 }
             }
@@ -227,19 +219,61 @@ fn collect(parts: &[Part]) -> Result<Items, Vec<Report>> {
     if reports.is_empty() { Ok(items) } else { Err(reports) }
 }
 
-fn unit(item: &Item) -> Unit {
-    let (source_key, target, build_key) = (item.spec.source_key, item.image.target, item.image.build_key);
-    Unit { source_key, target, build_key, uri: item.spec.uri.clone() }
+fn two_builds(parts: &[Part], first: &Found<'_>, second: &Found<'_>) -> Report {
+    let say = |found: &Found<'_>| {
+        let (build, bytes) = (found.entry.build_key.short(12), found.entry.image.short(12));
+        format!("build {build} by {}, bytes {bytes}", found.told.image.toolchain)
+    };
+    let what = format!("two builds of {} for {}", first.told.spec.uri, first.entry.target);
+    let report = Report::new("PB-1148", Class::Failed, what);
+    let report = report.with(&*parts[first.part].name, say(first)).with(&*parts[second.part].name, say(second));
+    report.help("leave one of the files out, or build both with the same toolchains")
+}
+
+fn unit(found: &Found<'_>) -> Unit {
+    let Entry { source_key, target, build_key, .. } = *found.entry;
+    Unit { source_key, target, build_key, uri: found.told.spec.uri.clone() }
+}
+
+/// Packs the images: only those of one op and target a thread are in memory at a time.
+fn pack(
+    parts: &[Part],
+    items: Items<'_>,
+    details: Details,
+    level: i32,
+    threads: usize,
+) -> Result<Vec<u8>, Vec<Report>> {
+    let mut images: Vec<Found<'_>> = items.into_values().collect();
+    images.sort_by(|a, b| a.told.order().cmp(&b.told.order()));
+    let group = |f: &Found<'_>| (f.told.spec.op.clone(), f.entry.target);
+    let groups: Vec<&[Found<'_>]> = images.chunk_by(|a, b| group(a) == group(b)).collect();
+    let wrong = |e: &dyn std::error::Error, code| {
+        vec![Report::new(code, Class::Failed, "the bundles cannot be merged").caused_by_chain(e)]
+    };
+    let one = |group: &&[Found<'_>]| {
+        let item = |found: &Found<'_>| {
+            let bytes = parts[found.part].bundle.image(found.entry).map_err(|e| wrong(&e, e.code()))?;
+            let bundle::Unit { spec, image } = found.told.clone();
+            Ok(Item { spec, image, bytes })
+        };
+        let items = group.iter().map(item).collect::<Result<Vec<_>, Vec<Report>>>()?;
+        Packed::of(&items, level).map_err(|e| wrong(&e, e.code()))
+    };
+    let mut writer = BundleWriter::new(details, level);
+    for (group, packed) in groups.iter().zip(on_threads(threads, &groups, &one)) {
+        writer.push_packed(group.iter().map(|found| found.told.clone()).collect(), packed?);
+    }
+    writer.finish().map_err(|e| wrong(&e, e.code()))
 }
 
 /// Compares what is there with what the plan asks for.
-fn compare(present: &[Unit], plan: &Statement, items: &Items, parts: &[Part]) -> Result<(), Vec<Report>> {
+fn compare(present: &[Unit], plan: &Statement, items: &Items<'_>, parts: &[Part]) -> Result<(), Vec<Report>> {
     let say = |unit: &Unit| format!("{} for {}, build {}", unit.uri, unit.target, unit.build_key.short(12));
     let (have, want): (BTreeSet<&Unit>, BTreeSet<&Unit>) = (present.iter().collect(), plan.units.iter().collect());
     let missing: Vec<String> = want.difference(&have).map(|unit| say(unit)).collect();
     let foreign = have.difference(&want).map(|unit| {
-        let (number, _) = &items[&(unit.source_key, unit.target)];
-        format!("{} ({})", say(unit), parts[*number].name)
+        let found = &items[&(unit.source_key, unit.target)];
+        format!("{} ({})", say(unit), parts[found.part].name)
     });
     let foreign: Vec<String> = foreign.collect();
     if missing.is_empty() && foreign.is_empty() {
@@ -259,9 +293,9 @@ fn union<T: Clone + Ord>(parts: &[Part], of: impl Fn(&Details) -> &Vec<T>) -> Ve
 }
 
 /// What all lack: what one of them says does not exist and another one has is there.
-fn still_skipped(parts: &[Part], items: &Items) -> Vec<Skipped> {
+fn still_skipped(parts: &[Part], items: &Items<'_>) -> Vec<Skipped> {
     let there: BTreeSet<(String, Target)> =
-        items.values().map(|(_, item)| (item.spec.spec().to_string(), item.image.target)).collect();
+        items.values().map(|f| (f.told.spec.spec().to_string(), f.entry.target)).collect();
     let skipped = union(parts, |details| &details.skipped).into_iter();
     skipped.filter(|s| !there.contains(&(s.spec.clone(), s.target))).collect()
 }

@@ -10,13 +10,17 @@
 
 mod label;
 mod merge;
+mod plan;
 mod shard;
 mod statement;
+mod unit;
 
 pub use label::Label;
 pub use merge::{Merged, Part, merge};
+pub use plan::{Action, Input, Last, MAX_PLAN, PLAN_FILE, PlanFile, places};
 pub use shard::{Shard, divide};
 pub use statement::{Statement, Unit};
+pub use unit::{MAX_UNIT, Planned, UnitFile};
 
 /// The level of compression of parts. They are packed once more when they are merged.
 pub const PART_LEVEL: i32 = 3;

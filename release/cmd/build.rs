@@ -1,22 +1,28 @@
 //! `parbake build`: bakes a bundle.
 
+mod file;
+mod make;
+mod progress;
+
+pub(crate) use file::{cannot_write, check_output, write, write_with};
+
 use super::lock;
 use crate::output::{Failure, Output};
 use crate::select;
-use indicatif::{ProgressBar, ProgressStyle};
+use parbake::frames::Frames;
 use parbake::{Library, Place, Site};
-use parbake_codegen::artifact::{self, Made};
-use parbake_codegen::baking::{self, Job, Only, Plan};
+use parbake_codegen::artifact;
+use parbake_codegen::baking::{self, Keep, Only, Packing, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::identity::{Profile, Spec};
+use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target, Toolkit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -51,6 +57,9 @@ pub(crate) struct Args {
     /// Compilers that run at once [default: PARBAKE_JOBS, else as processors and memory allow]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
+    /// What all compilers may take together, as in `4G` [default: PARBAKE_MEMORY, else what is free]
+    #[arg(long, value_name = "SIZE", value_parser = select::size)]
+    memory: Option<u64>,
 }
 
 /// What a bake did.
@@ -87,6 +96,7 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         _ => select::targets(args.arch.as_deref(), &config)?,
     };
     let only = args.ops.only()?;
+    config.memory = args.memory.or(config.memory);
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
     let specs = match &lock {
@@ -200,23 +210,20 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
         return Ok(baked);
     }
     check_output(what.output)?;
-    let progress = Progress::new(plan.jobs.len(), out);
-    let from_store = std::sync::atomic::AtomicUsize::new(0);
-    let make = |job: &Job<'_>| {
-        let op = library.op(&job.op.name).map_err(|e| e.report())?;
-        let toolchain = &toolchains[&job.target];
-        let (artifact, origin) =
-            library.obtain(op, &job.spec, job.target, &**toolchain, Profile::Release).map_err(|e| e.report())?;
-        if origin == parbake::decision::Origin::Store {
-            from_store.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
-        Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
+    let made = make::make(library, &plan, &toolchains, what.toolkit, out)?;
+    let metadata: Vec<Metadata> = made.units.iter().map(|unit| unit.metadata.clone()).collect();
+    let frames = Frames::new(library.workspace().clone());
+    let (config, params) = (library.config(), params(library));
+    let packing = Packing {
+        params: &params,
+        nvfatbin: &nvfatbin,
+        level: what.level,
+        threads: config.jobs,
+        keep: config.cache.then_some(&frames as &dyn Keep),
     };
-    let made = baking::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
-    progress.finish();
-    let bytes = baking::pack(&plan, made, &params(library), &nvfatbin, what.level, library.config().jobs)?;
+    let bytes = baking::pack_from(&plan, &metadata, &|i| make::image(&made.units[i]), &packing)?;
     write(what.output, &bytes)?;
-    baked.from_store = from_store.into_inner();
+    baked.from_store = made.from_store;
     baked.compiled = baked.images - baked.from_store;
     baked.bytes = bytes.len() as u64;
     baked.seconds = start.elapsed().as_secs_f64();
@@ -285,70 +292,4 @@ fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
     let mut skipped = plan.skipped.clone();
     skipped.sort();
     skipped
-}
-
-/// Finds out before compiling whether the bundle can be written.
-pub(super) fn check_output(path: &Path) -> Result<(), Report> {
-    let folder = folder_of(path);
-    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| cannot_write(path).caused_by(e))
-}
-
-pub(super) fn cannot_write(path: &Path) -> Report {
-    Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display()))
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
-    write_with(path, |file| file.write_all(bytes))
-}
-
-/// Writes a file piece by piece: whole or not at all.
-pub(super) fn write_with(
-    path: &Path,
-    work: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
-) -> Result<(), Report> {
-    let refuse = |e: std::io::Error| cannot_write(path).caused_by(e);
-    let mut file = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(refuse)?;
-    work(file.as_file_mut()).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    std::fs::set_permissions(file.path(), readable).map_err(refuse)?;
-    file.persist(path).map(drop).map_err(|e| refuse(e.error))
-}
-
-/// A bar on a terminal, a line every now and then elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    total: usize,
-    lines: bool,
-}
-
-impl Progress {
-    fn new(total: usize, out: Output) -> Self {
-        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let bar = terminal.then(|| {
-            let style =
-                ProgressStyle::with_template("{bar:40} {pos}/{len} {elapsed} {msg}").expect("bug: a fixed template");
-            ProgressBar::new(total as u64).with_style(style)
-        });
-        Self { lines: bar.is_none() && !out.json, bar, total }
-    }
-
-    fn step(&self, done: usize, job: &Job<'_>) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(done as u64);
-            bar.set_message(format!("{} {}", job.spec.uri, job.target));
-        } else if self.lines && (done == self.total || done.is_multiple_of((self.total / 8).max(1))) {
-            crate::output::note(format!("  {done}/{} images", self.total));
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }

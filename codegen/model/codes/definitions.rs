@@ -137,6 +137,30 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "Rename the op or its family, or leave out the peer's `arguments`: then it is named, and no function is made of it.",
     ),
     row(
+        "PB-1141",
+        "A file is no plan",
+        "It is not what `parbake build --plan` wrote: not JSON of that form, too long, of another schema, or altered, so that its digest does not name it.",
+        "Write the plan again: `parbake build --plan json -o FOLDER`.",
+    ),
+    row(
+        "PB-1142",
+        "A file is no unit that can be compiled",
+        "It is not what `parbake build --plan` wrote for one compilation, or was altered since. A unit is compiled as it was planned or not at all.",
+        "Write the plan again: `parbake build --plan json -o FOLDER`.",
+    ),
+    row(
+        "PB-1143",
+        "A unit was planned by another version",
+        "The library version is part of what names a build, so another version cannot make the one that was planned.",
+        "Compile with the version of Parbake that planned, or plan again with this one.",
+    ),
+    row(
+        "PB-1144",
+        "A toolchain is not the one that was planned with",
+        "The compiler or packer found here has another id, or spells options in another way: another version or build of it. What it made would be another build, and not the bytes of the plan. Both are named.",
+        "Install the same toolchain (`parbake toolchain install`), or plan again on a machine that has the toolchains of those that compile.",
+    ),
+    row(
         "PB-1145",
         "A shard that does not exist",
         "Shards are counted from 1, and there is none beyond the last.",
@@ -165,5 +189,23 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "Bundles do not make up a plan",
         "Images that the plan asks for are missing, or there are images that it does not ask for. They are listed by name.",
         "Compile what is missing; compile again what was compiled by another plan.",
+    ),
+    row(
+        "PB-1150",
+        "Recorded costs cannot be used",
+        "The file that `--costs` names cannot be read, or is not a list of what compilations took, as a bake leaves it as `costs.json` in its workspace. Shards are balanced by it, so all of them must be given the same one.",
+        "Name a file that a bake wrote, or leave `--costs` out: units are then shared out by their keys alone.",
+    ),
+    row(
+        "PB-1151",
+        "A worker process does not start",
+        "A bake compiles in processes of its own, which are the program itself with the argument `worker`. One of them could not be started, or ended before it was ready.",
+        "See what it said. `parbake worker` with no input should say that it is ready, and end. A limit on processes (`ulimit -u`) is a common reason.",
+    ),
+    row(
+        "PB-1152",
+        "The bake was interrupted",
+        "It was asked to end by a signal. What was compiled by then lies in the store; nothing was written under the name of the bundle.",
+        "Run the same command again: it goes on where it was.",
     ),
 ];
