@@ -38,6 +38,7 @@ enum Command {
     Lock(cmd::lock::Args),
     Prepare(cmd::prepare::Args),
     Build(cmd::build::Args),
+    Compile(cmd::compile::Args),
     Merge(cmd::merge::Args),
     #[command(hide = true)]
     Worker(cmd::worker::Args),
@@ -94,6 +95,7 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Lock(args) => cmd::lock::run(args, config, out),
         Command::Prepare(args) => cmd::prepare::run(args, config, out),
         Command::Build(args) => cmd::build::run(args, config, out),
+        Command::Compile(args) => cmd::compile::run(args, config, out),
         Command::Merge(args) => cmd::merge::run(args, config, out),
         Command::Worker(args) => cmd::worker::run(args, config, out),
         Command::Inspect(args) => cmd::inspect::run(args, config, out),

@@ -108,6 +108,7 @@ mod lookup;
 pub mod memory;
 mod prepare;
 mod random;
+mod shared;
 pub mod signature;
 mod slot;
 mod stats;

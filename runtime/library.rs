@@ -10,6 +10,7 @@ use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
@@ -78,6 +79,7 @@ pub struct Library {
     pub(crate) tree: Option<KernelTree>,
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
+    pub(crate) shared: Option<Shared>,
     ops: Vec<LoadedOp>,
     /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
     built_in: Vec<Option<OpId>>,
@@ -113,6 +115,7 @@ impl Library {
             built_in: crate::modules::BINDINGS.iter().map(place).collect(),
             tree,
             store: Store::new(workspace.clone()),
+            shared: Shared::of(&config, &workspace),
             workspace,
             ops,
             bundles,

@@ -44,6 +44,10 @@ impl Workspace {
         let [generated, store, temporary] = ["gen", "store", "tmp"].map(|part| root.join(part));
         Self { root, generated, store, temporary, shared: false }
     }
+    /// One that is a store and nothing else, as several machines share it; nothing is created.
+    pub(crate) fn apart(store: PathBuf, shared: bool) -> Self {
+        Self { store: store.clone(), shared, ..Self::new(store) }
+    }
     /// The workspace that the settings name; nothing is created.
     #[must_use]
     pub fn of(config: &Config) -> Self {

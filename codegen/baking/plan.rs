@@ -1,5 +1,6 @@
 //! Which artifacts a list of targets asks for.
 
+use crate::parts::Label;
 use parbake_model::bundle::Skipped;
 use parbake_model::glob::choose;
 use parbake_model::identity::Spec;
@@ -29,6 +30,8 @@ pub struct Plan<'a> {
     pub skipped: Vec<Skipped>,
     /// The targets asked for, sorted.
     pub targets: Vec<Target>,
+    /// Which part of a larger plan it is, if it is one.
+    pub label: Option<Label>,
 }
 
 impl Plan<'_> {
@@ -90,7 +93,7 @@ pub fn plan<'a>(
             .with("expected", format!("sm_{}", target.digits()))
             .with("got", target.to_string()));
     }
-    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
+    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec(), label: None };
     // Why a target lacks what others have.
     let mut reasons = BTreeSet::new();
     for op in &chosen {

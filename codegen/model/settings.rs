@@ -195,6 +195,13 @@ pub const SETTINGS: &[Setting] = &[
         "Where compiled kernels are kept, with their locks and what is about to become an entry",
     ),
     setting(
+        "PARBAKE_STORE_SHARED",
+        "path",
+        "none",
+        "A folder that several machines share, as a second store: asked after the own one, and what is compiled here is \
+         published in both. It is not made, and one that is absent, full or read-only is said once and passed over",
+    ),
+    setting(
         "PARBAKE_TMP",
         "path",
         "<workspace>/tmp",
@@ -319,6 +326,8 @@ pub struct Config {
     pub signature: SignaturePolicy,
     /// Where the store is, if not below the workspace.
     pub store: Option<PathBuf>,
+    /// The store that several machines share.
+    pub store_shared: Option<PathBuf>,
     /// Where compilers work, if not below the workspace.
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
@@ -453,6 +462,7 @@ impl Config {
             public_keys: Vec::new(),
             signature: SignaturePolicy::Off,
             store: None,
+            store_shared: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
             verbose_compiler: false,
@@ -568,6 +578,7 @@ impl Config {
                     return Err(bad("`off`, or the keys to check with in PARBAKE_PUBLIC_KEYS"));
                 }
             }
+            "PARBAKE_STORE_SHARED" => self.store_shared = Some(path(text)?),
             "PARBAKE_STORE" => self.store = Some(path(text)?),
             "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,

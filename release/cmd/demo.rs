@@ -95,6 +95,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         toolkit: None,
         min_driver: None,
         level: 9,
+        cut: None,
     };
     let settings = config.clone().without_bundles();
     let library = Library::open(settings.clone())?;

@@ -4,13 +4,15 @@ use super::{build, inspect};
 use crate::output::{Failure, Output};
 use crate::seal::Trust;
 use crate::text;
-use parbake_codegen::parts::{self, Merged, Part};
+use parbake_codegen::baking::on_threads;
+use parbake_codegen::parts::{self, MAX_PLAN, Merged, Part, PlanFile};
 use parbake_model::bundle::BundleError;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Target};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -19,12 +21,17 @@ use std::time::Instant;
 /// Shards of a plan (`parbake build --shard`) must all be there, each once, and give the very bytes of a single build.
 /// Other bundles must be of one library version. Every byte is verified first; no compiler is needed.
 ///
+/// With `--plan` what is there must make up that plan: by default the outputs that it names, beside it.
+///
 ///   parbake merge shard-*.pbk -o norm.pbk
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Bundles
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "plan", value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// The `plan.json` that `parbake build --plan` wrote
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
     /// The bundle to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -50,8 +57,14 @@ struct Done {
 pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure> {
     let start = Instant::now();
     build::check_output(&args.output)?;
-    let parts = open(&args.files, &config)?;
-    let merged = parts::merge(&parts, None, args.level, config.jobs)?;
+    let plan = args.plan.as_deref().map(|path| Ok::<_, Report>((path, plan(path)?))).transpose()?;
+    let files = match &plan {
+        Some((path, plan)) if args.files.is_empty() => outputs(path, plan),
+        _ => args.files,
+    };
+    let parts = open(&files, &config)?;
+    let statement = plan.map(|(_, plan)| plan.statement());
+    let merged = parts::merge(&parts, statement.as_ref(), args.level, config.jobs)?;
     build::write(&args.output, &merged.bytes)?;
     let Merged { bytes, images, specs, targets, plan } = merged;
     let (bundle, merged, bytes) = (args.output, parts.len(), bytes.len());
@@ -71,12 +84,31 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     Ok(())
 }
 
+fn plan(path: &Path) -> Result<PlanFile, Report> {
+    let refuse =
+        |e| Report::new("PB-3174", Class::Environment, format!("cannot read `{}`", path.display())).caused_by(e);
+    let mut text = Vec::new();
+    // One byte more than is accepted, so that a longer file is told from one that fits.
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_PLAN as u64 + 1).read_to_end(&mut text));
+    read.map_err(refuse)?;
+    PlanFile::from_json(&text, &path.display().to_string())
+}
+
+/// What the compilations of a plan wrote. Which are not there is told by the merge, by name.
+fn outputs(path: &Path, plan: &PlanFile) -> Vec<PathBuf> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    plan.units.iter().map(|unit| folder.join(&unit.output)).filter(|path| path.exists()).collect()
+}
+
 /// Opens bundles and verifies every byte of them; all that are wrong are reported. A file named twice is read once.
 fn open(files: &[PathBuf], config: &Config) -> Result<Vec<Part>, Failure> {
     let trust = Trust::of(config)?;
-    let (mut parts, mut wrong, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
-    for path in files.iter().filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| (*path).clone()))) {
-        match open_one(path, &trust) {
+    let mut seen = BTreeSet::new();
+    let files = files.iter().filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| (*path).clone())));
+    let files: Vec<&PathBuf> = files.collect();
+    let (mut parts, mut wrong) = (Vec::new(), Vec::new());
+    for opened in on_threads(config.jobs, &files, &|path: &&PathBuf| open_one(path, &trust)) {
+        match opened {
             Ok(part) => parts.push(part),
             Err(report) => wrong.push(report),
         }
@@ -86,7 +118,7 @@ fn open(files: &[PathBuf], config: &Config) -> Result<Vec<Part>, Failure> {
 
 fn open_one(path: &Path, trust: &Trust) -> Result<Part, Report> {
     let name = path.display().to_string();
-    let (bundle, _) = inspect::open_trusted(path, trust)?;
+    let bundle = inspect::open_by_name(path, trust)?;
     bundle.verify().map_err(|errors| {
         let unread = errors.iter().any(|e| matches!(e, BundleError::Io { .. }));
         let class = if unread { Class::Environment } else { Class::Failed };

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod cache;
+pub(crate) mod compile;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;

@@ -14,6 +14,7 @@ fn every_command_has_help_with_an_example() {
         "lock",
         "prepare",
         "build",
+        "compile",
         "merge",
         "inspect",
         "verify",
