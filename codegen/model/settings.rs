@@ -44,7 +44,13 @@ pub const SETTINGS: &[Setting] = &[
         "PARBAKE_AOT_ARCHS",
         "targets",
         "none",
-        "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by that feature",
+        "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by it without a lock",
+    ),
+    setting(
+        "PARBAKE_AOT_LOCK",
+        "path",
+        "none",
+        "A lock of the specs that such a build bakes, for its targets unless `PARBAKE_AOT_ARCHS` is set",
     ),
     setting("PARBAKE_AOT_OPS", "globs", "*", "Ops that such a build bakes, as in `norm/*,rope`"),
     setting(
@@ -261,6 +267,8 @@ pub struct Config {
     pub aot_archs: Option<Vec<Target>>,
     /// Ops that such a build bakes.
     pub aot_ops: String,
+    /// A lock of what such a build bakes.
+    pub aot_lock: Option<PathBuf>,
     /// Targets requested besides those of the devices found.
     pub archs: Option<Vec<Target>>,
     /// Explicit bundles.
@@ -424,6 +432,7 @@ impl Config {
         let mut config = Self {
             aot_archs: None,
             aot_ops: "*".to_owned(),
+            aot_lock: None,
             archs: None,
             bundles: Vec::new(),
             cache: true,
@@ -507,6 +516,7 @@ impl Config {
         let targets = || Target::parse_list(text).map_err(|e| bad(&format!("a list of architectures ({e})")));
         match setting.name {
             "PARBAKE_AOT_ARCHS" => self.aot_archs = Some(targets()?),
+            "PARBAKE_AOT_LOCK" => self.aot_lock = Some(path(text)?),
             "PARBAKE_AOT_OPS" => self.aot_ops = text.to_owned(),
             "PARBAKE_ARCHS" => self.archs = Some(targets()?),
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,

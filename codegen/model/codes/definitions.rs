@@ -154,4 +154,10 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "It was asked to end by a signal. What was compiled by then lies in the store; nothing was written under the name of the bundle.",
         "Run the same command again: it goes on where it was.",
     ),
+    row(
+        "PB-1153",
+        "The description of a fleet is wrong",
+        "The file that `parbake build --fleet` names cannot be read, has a field that is unknown or of the wrong type, names a GPU or an architecture that is not known, or a lock beside patterns.",
+        "Correct the line that is named. docs/fleet.md shows a whole file.",
+    ),
 ];
