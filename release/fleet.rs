@@ -2,6 +2,7 @@
 
 use parbake_codegen::baking::Only;
 use parbake_model::report::{Class, Report};
+use parbake_model::target::Suffix;
 use parbake_model::{Target, Toolkit, gpu};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,9 @@ pub(crate) struct Fleet {
     /// Line tables for profilers.
     #[serde(default)]
     pub(crate) lineinfo: bool,
+    /// PTX of the newest architecture beside the machine code.
+    #[serde(default)]
+    ptx: bool,
     #[serde(skip)]
     place: PathBuf,
 }
@@ -63,6 +67,8 @@ impl Fleet {
         for arch in &self.archs {
             targets.push(arch.parse().map_err(|e| self.wrong(format!("{e}")))?);
         }
+        let newest = targets.iter().filter_map(|target| target.arch()).max().filter(|_| self.ptx);
+        targets.extend(newest.map(|arch| Target::Compute(arch, Suffix::Baseline)));
         targets.sort();
         targets.dedup();
         Ok(targets)
@@ -84,6 +90,6 @@ impl Fleet {
 
 fn wrong(path: &Path, class: Class, got: String) -> Report {
     Report::new("PB-1153", class, format!("{} cannot be used as the description of a fleet", path.display()))
-        .with("expected", "gpus or archs, ops and only or lock, toolkit, min-driver, level, lineinfo")
+        .with("expected", "gpus or archs, ops and only or lock, toolkit, min-driver, level, lineinfo, ptx")
         .with("got", got)
 }

@@ -188,6 +188,12 @@ pub const SETTINGS: &[Setting] = &[
         "Minisign public keys (`RW…`, or files that hold one) of those whose bundles are trusted",
     ),
     setting(
+        "PARBAKE_PTX",
+        "on|off",
+        "off",
+        "Whether PTX from a bundle serves where no machine code does: the driver compiles it, which takes seconds",
+    ),
+    setting(
         "PARBAKE_SIGNATURE",
         "required|warn|off",
         "`off`; with PARBAKE_PUBLIC_KEYS `required`",
@@ -325,6 +331,8 @@ pub struct Config {
     pub public_keys: Vec<String>,
     /// What becomes of a bundle that none of the keys signed.
     pub signature: SignaturePolicy,
+    /// Whether PTX serves where no machine code does.
+    pub ptx: bool,
     /// Where the store is, if not below the workspace.
     pub store: Option<PathBuf>,
     /// Where compilers work, if not below the workspace.
@@ -461,6 +469,7 @@ impl Config {
             profile: Profile::Release,
             public_keys: Vec::new(),
             signature: SignaturePolicy::Off,
+            ptx: false,
             store: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
@@ -568,6 +577,7 @@ impl Config {
                 self.signature = SignaturePolicy::Required;
                 self.public_keys = text.split(',').map(str::trim).map(key).collect::<Result<_, _>>()?;
             }
+            "PARBAKE_PTX" => self.ptx = flag()?,
             "PARBAKE_SIGNATURE" => {
                 let policies = [SignaturePolicy::Required, SignaturePolicy::Warn, SignaturePolicy::Off];
                 let found = policies.into_iter().find(|p| p.word() == text);

@@ -119,12 +119,6 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "`parbake ops OP` shows axes and values.",
     ),
     row(
-        "PB-1119",
-        "PTX is not packed",
-        "A target of the form `compute_…` was asked for. Bundles hold machine code only.",
-        "Name `sm_` targets.",
-    ),
-    row(
         "PB-1120",
         "A launcher belongs to other sources",
         "The op's definition, parameters, launcher or reference in the kernel folder are not those that this program was built with. A launcher never fills the struct of another kernel, so the op can be baked, and not called.",
