@@ -6,6 +6,7 @@ mod age;
 mod checkout;
 mod cmd;
 mod extract;
+mod fleet;
 mod output;
 mod seal;
 mod select;

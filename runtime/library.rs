@@ -133,6 +133,11 @@ impl Library {
     pub fn config(&self) -> &Config {
         &self.config
     }
+    /// Whether the shared store was of no use to this process, which has been said then.
+    #[must_use]
+    pub fn shared_store_failed(&self) -> bool {
+        self.shared.as_ref().is_some_and(Shared::failed)
+    }
     /// The workspace.
     #[must_use]
     pub fn workspace(&self) -> &Workspace {

@@ -27,8 +27,8 @@ pub(crate) struct Shared {
 impl Shared {
     /// The one that the settings name; nothing is created.
     pub(crate) fn of(config: &Config, own: &Workspace) -> Option<Self> {
-        let folder = config.store_shared.clone().filter(|_| config.cache)?;
-        let workspace = Workspace::apart(folder.clone(), config.workspace_shared);
+        let workspace = Workspace::of_shared_store(config).filter(|_| config.cache)?;
+        let folder = workspace.root().to_owned();
         let own = own.store().parent().expect("bug: a folder of a store").to_owned();
         Some(Self { folder, own, store: Store::new(workspace.clone()), workspace, said: Arc::default() })
     }
@@ -66,6 +66,11 @@ impl Shared {
         if !self.said.swap(true, Ordering::Relaxed) {
             tracing::warn!("{why}; going on without what PARBAKE_STORE_SHARED would save");
         }
+    }
+
+    /// Whether something was wrong with it.
+    pub(crate) fn failed(&self) -> bool {
+        self.said.load(Ordering::Relaxed)
     }
 
     /// The entry of that exact build, verified. A damaged one is put aside.

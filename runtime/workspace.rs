@@ -44,9 +44,11 @@ impl Workspace {
         let [generated, store, temporary] = ["gen", "store", "tmp"].map(|part| root.join(part));
         Self { root, generated, store, temporary, shared: false }
     }
-    /// One that is a store and nothing else, as several machines share it; nothing is created.
-    pub(crate) fn apart(store: PathBuf, shared: bool) -> Self {
-        Self { store: store.clone(), shared, ..Self::new(store) }
+    /// The store that several machines share, as a workspace that is nothing else; nothing is created.
+    #[must_use]
+    pub fn of_shared_store(config: &Config) -> Option<Self> {
+        let folder = config.store_shared.clone()?;
+        Some(Self { store: folder.clone(), shared: config.workspace_shared, ..Self::new(folder) })
     }
     /// The workspace that the settings name; nothing is created.
     #[must_use]

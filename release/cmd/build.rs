@@ -8,6 +8,7 @@ mod progress;
 pub(crate) use file::{cannot_write, check_output, write, write_with};
 
 use super::lock;
+use crate::fleet::Fleet;
 use crate::output::{Failure, Output};
 use crate::select;
 use parbake::frames::Frames;
@@ -15,7 +16,7 @@ use parbake::{Library, Place, Site};
 use parbake_codegen::baking::{self, Keep, Only, Packing, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
-use parbake_model::identity::Spec;
+use parbake_model::identity::{Profile, Spec};
 use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     /// Bakes the specs of a lock, for its targets unless `--arch` is given; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "only"])]
     lock: Option<PathBuf>,
+    /// A file that says what to bake for which GPUs (docs/fleet.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "op", "only", "lock", "toolkit", "min_driver", "level", "lineinfo"])]
+    fleet: Option<PathBuf>,
     /// The bundle to write, or with `--split` and `--plan` the folder
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -56,6 +60,9 @@ pub(crate) struct Args {
     /// Compression, 1 to 22: 12 takes a fifteenth of the time for an eighth more bytes
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
+    /// With line tables, for profilers: no instruction differs
+    #[arg(long)]
+    lineinfo: bool,
     /// Compilers that run at once [default: PARBAKE_JOBS, else as processors and memory allow]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
@@ -94,17 +101,23 @@ pub(crate) struct Bake<'a> {
     pub(crate) toolkit: Option<Toolkit>,
     pub(crate) min_driver: Option<Toolkit>,
     pub(crate) level: i32,
+    pub(crate) profile: Profile,
     /// Only one shard of it, if one is given.
     pub(crate) cut: Option<parts::Cut>,
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let lock = args.lock.as_deref().map(lock::read).transpose()?;
+    let fleet = args.fleet.as_deref().map(Fleet::read).transpose()?;
+    let fleet = fleet.as_ref();
+    let lock = args.lock.or_else(|| fleet.and_then(Fleet::lock));
+    let lock = lock.as_deref().map(lock::read).transpose()?;
+    let of_fleet = fleet.map(Fleet::targets).transpose()?.unwrap_or_default();
     let targets = match &lock {
+        _ if !of_fleet.is_empty() => of_fleet,
         Some(lock) if args.arch.is_none() && !lock.targets.is_empty() => lock.targets.clone(),
         _ => select::targets(args.arch.as_deref(), &config)?,
     };
-    let only = args.ops.only()?;
+    let only = fleet.map_or_else(|| args.ops.only(), |fleet| Ok(fleet.only.clone()))?;
     config.memory = args.memory.or(config.memory);
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
@@ -112,15 +125,17 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
         None => None,
     };
+    let lineinfo = fleet.map_or(args.lineinfo, |fleet| fleet.lineinfo);
     let what = Bake {
-        op: &args.ops.op,
+        op: &fleet.map_or(args.ops.op, Fleet::op),
         only: &only,
         specs,
         targets: &targets,
         output: &args.output,
-        toolkit: args.toolkit,
-        min_driver: args.min_driver,
-        level: args.level,
+        toolkit: fleet.map_or(args.toolkit, |fleet| fleet.toolkit),
+        min_driver: fleet.map_or(args.min_driver, |fleet| fleet.min_driver),
+        level: fleet.and_then(|fleet| fleet.level).unwrap_or(args.level),
+        profile: if lineinfo { Profile::Lineinfo } else { Profile::Release },
         cut: args.parts.shard.map(|shard| parts::Cut { shard, costs: args.parts.costs.clone() }),
     };
     if args.parts.split {
@@ -229,7 +244,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     }
     let mut ready = ready(library, what)?;
     if let Some(cut) = &what.cut {
-        parts::cut(library, &mut ready, what.level, cut)?;
+        parts::cut(library, &mut ready, what, cut)?;
     }
     let Ready { plan, toolchains, packers } = ready;
     let nvfatbin = |target, toolkit| packer(library, target, toolkit);
@@ -256,7 +271,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
         return Ok(baked);
     }
     check_output(what.output)?;
-    let made = make::make(library, &plan, &toolchains, what.toolkit, out)?;
+    let made = make::make(library, &plan, &toolchains, what, out)?;
     let metadata: Vec<Metadata> = made.units.iter().map(|unit| unit.metadata.clone()).collect();
     let frames = Frames::new(library.workspace().clone());
     let (config, params) = (library.config(), params(library));
@@ -316,7 +331,7 @@ fn up_to_date(
     };
     let held: BTreeSet<(Digest, Target, Digest)> =
         bundle.entries().iter().map(|e| (e.source_key, e.target, e.build_key)).collect();
-    let units = parts::units(library, plan, toolchains)?;
+    let units = parts::units(library, plan, toolchains, what.profile)?;
     let wanted: BTreeSet<(Digest, Target, Digest)> =
         units.into_iter().map(|unit| (unit.source_key, unit.target, unit.build_key)).collect();
     let current = bundle.details().is_ok_and(|d| {

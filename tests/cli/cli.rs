@@ -1,6 +1,7 @@
 //! The command line, as a person types it: the real program, in a workspace of its own.
 
 mod answers;
+mod bake;
 mod bench;
 mod bundles;
 mod cache;
@@ -11,6 +12,7 @@ mod help;
 mod isolation;
 mod machine;
 mod merge;
+mod parts;
 mod prepare;
 mod replay;
 mod signatures;

@@ -1,5 +1,5 @@
 //! Bundles that are merged. Nothing here is compiled: that the parts of real bakes merge into the very bytes of one bake
-//! is tested in `tests/parts.rs`.
+//! is tested in `parts.rs`.
 
 use crate::machine::Machine;
 use parbake::model::bundle::{BundleWriter, Details, ImageDetails, Item, Skipped, SpecDetails};

@@ -63,12 +63,17 @@ pub(crate) struct Cut {
 }
 
 /// The images of a plan, in its order.
-pub(super) fn units(library: &Library, plan: &Plan<'_>, toolchains: &Toolchains) -> Result<Vec<Unit>, Failure> {
+pub(super) fn units(
+    library: &Library,
+    plan: &Plan<'_>,
+    toolchains: &Toolchains,
+    profile: Profile,
+) -> Result<Vec<Unit>, Failure> {
     let unit = |job: &baking::Job<'_>| {
         let (target, uri) = (job.target, job.spec.uri.clone());
         let sources = library.sources_digest(library.op(&job.op.name)?)?;
         let source_key = job.spec.source_key(job.op, sources).digest;
-        let key = artifact::build_key(&*toolchains[&target], job.op, source_key, target, Profile::Release);
+        let key = artifact::build_key(&*toolchains[&target], job.op, source_key, target, profile);
         Ok(Unit { source_key, target, build_key: key.digest, uri })
     };
     plan.jobs.iter().map(unit).collect()
@@ -87,12 +92,12 @@ fn state(plan: &Plan<'_>, units: Vec<Unit>, packers: &BTreeSet<String>, level: i
 }
 
 /// Leaves one shard of a plan, and labels it.
-pub(super) fn cut(library: &Library, ready: &mut Ready<'_>, level: i32, cut: &Cut) -> Result<(), Failure> {
+pub(super) fn cut(library: &Library, ready: &mut Ready<'_>, what: &Bake<'_>, cut: &Cut) -> Result<(), Failure> {
     let Ready { plan, toolchains, packers } = ready;
-    let units = units(library, plan, toolchains)?;
+    let units = units(library, plan, toolchains, what.profile)?;
     let key = |unit: &Unit| (unit.source_key, unit.target);
     let places: BTreeMap<(Digest, Target), usize> = units.iter().enumerate().map(|(i, u)| (key(u), i)).collect();
-    let whole = state(plan, units, packers, level);
+    let whole = state(plan, units, packers, what.level);
     let job_of = |unit: &Unit| places[&key(unit)];
     let costs = cut.costs.as_deref().map(Costs::read).transpose()?;
     let cost = |costs: &Costs, unit: &Unit| {
@@ -180,7 +185,7 @@ pub(super) fn export(
         make_folder(&folder.join(part))?;
     }
     check_output(&folder.join(PLAN_FILE))?;
-    let units = units(library, &plan, &toolchains)?;
+    let units = units(library, &plan, &toolchains, what.profile)?;
     let mut files: BTreeMap<(Digest, Target), (String, Digest)> = BTreeMap::new();
     let mut written = 0;
     let params = params(library);
@@ -197,7 +202,7 @@ pub(super) fn export(
             packer: packer.map(|packer| packer.id().to_owned()),
             shim: if job.target == Target::Host { library.host_shim()? } else { BTreeMap::new() },
         };
-        let compile = library.plan(op, &job.spec, job.target, &**toolchain, Profile::Release)?;
+        let compile = library.plan(op, &job.spec, job.target, &**toolchain, what.profile)?;
         let file = UnitFile::new(planned, compile);
         assert_eq!(file.build_key, unit.build_key, "bug: {} is planned as another build than it is", unit.uri);
         let text = file.to_json();
