@@ -108,6 +108,7 @@ mod lookup;
 pub mod memory;
 mod prepare;
 mod random;
+mod record;
 pub mod signature;
 mod slot;
 mod stats;

@@ -86,7 +86,10 @@ impl Library {
             return Ok((kernel, Origin::Registry));
         }
         let key = registry_key(op, id.index, place);
-        let kernel = self.load(op, spec, key, place, self.goal(place)?)?;
+        let goal = self.goal(place)?;
+        let loaded = self.load(op, spec, key, place, goal);
+        self.record(op, id.index, goal.target(), loaded.as_ref().map(|kernel| kernel.origin));
+        let kernel = loaded?;
         let origin = kernel.origin;
         Ok((kernel, origin))
     }

@@ -6,6 +6,7 @@ mod folders;
 mod log;
 mod nearest;
 mod policy;
+mod record;
 
 pub use log::{LogDestination, LogLevel};
 pub use nearest::{edit_distance, nearest};
@@ -182,6 +183,13 @@ pub const SETTINGS: &[Setting] = &[
         "Minisign public keys (`RW…`, or files that hold one) of those whose bundles are trusted",
     ),
     setting(
+        "PARBAKE_RECORD",
+        "path of a file",
+        "none",
+        "Appends a line for each spec that the program asks for, when it first does, with what served it or why nothing \
+         did, for `parbake lock`; `%p` is the process id, and many processes may share one file",
+    ),
+    setting(
         "PARBAKE_SIGNATURE",
         "required|warn|off",
         "`off`; with PARBAKE_PUBLIC_KEYS `required`",
@@ -315,6 +323,8 @@ pub struct Config {
     pub profile: Profile,
     /// Minisign public keys: texts that start with `RW`, and absolute paths of files that hold one.
     pub public_keys: Vec<String>,
+    /// The file to which the specs that are asked for are appended, in which `%p` stands for the process id.
+    pub record: Option<String>,
     /// What becomes of a bundle that none of the keys signed.
     pub signature: SignaturePolicy,
     /// Where the store is, if not below the workspace.
@@ -451,6 +461,7 @@ impl Config {
             nvrtc: None,
             profile: Profile::Release,
             public_keys: Vec::new(),
+            record: None,
             signature: SignaturePolicy::Off,
             store: None,
             temporary: None,
@@ -558,6 +569,7 @@ impl Config {
                 self.signature = SignaturePolicy::Required;
                 self.public_keys = text.split(',').map(str::trim).map(key).collect::<Result<_, _>>()?;
             }
+            "PARBAKE_RECORD" => self.record = Some(record::parse(text).ok_or_else(|| bad(record::EXPECTED))?),
             "PARBAKE_SIGNATURE" => {
                 let policies = [SignaturePolicy::Required, SignaturePolicy::Warn, SignaturePolicy::Off];
                 let found = policies.into_iter().find(|p| p.word() == text);
