@@ -327,6 +327,7 @@ const RANGES: [(&str, &[&str]); 12] = [
     ("PB-30", &["release/"]),
     ("PB-31", &["release/"]),
     ("PB-32", &["release/"]),
+    ("PB-33", &["release/"]),
 ];
 
 #[test]
