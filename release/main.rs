@@ -8,6 +8,7 @@ mod checkout;
 mod cmd;
 mod difference;
 mod extract;
+mod fleet;
 mod html;
 mod output;
 mod seal;

@@ -14,7 +14,7 @@ use crate::store::{Store, StoreError, other_version};
 use crate::workspace::Workspace;
 use parbake_model::metadata::{Metadata, MetadataError};
 use parbake_model::owner::{KEPT, Owner};
-use parbake_model::{Digest, Target, cubin, space, trust};
+use parbake_model::{Digest, Target, cubin, fatbin, space, trust};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
@@ -262,6 +262,10 @@ impl Cache {
             return Ok(());
         }
         let damaged = |why: String| Err(StoreError::Damaged { path: entry.folder.clone(), why });
+        if let (Target::Compute(..), Some(toolkit)) = (entry.target, artifact.metadata.toolkit) {
+            let (bytes, name) = (&artifact.bytes, &artifact.metadata.entry);
+            return fatbin::check_ptx(bytes, entry.target, name, toolkit).or_else(|e| damaged(e.to_string()));
+        }
         match cubin::read(&artifact.bytes) {
             Err(error) => damaged(error.to_string()),
             Ok(facts) if !facts.kernels.contains(&artifact.metadata.entry) => {

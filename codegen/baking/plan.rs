@@ -84,11 +84,6 @@ pub fn plan<'a>(
     let wanted = |spec: &Spec| {
         only.iter().all(|(axis, values)| spec.axis(axis).is_none_or(|v| values.iter().any(|wanted| wanted == v)))
     };
-    if let Some(target) = targets.iter().find(|t| matches!(t, Target::Compute(..))) {
-        return Err(Report::new("PB-1119", Class::Usage, "PTX is not packed yet: name sm_ targets")
-            .with("expected", format!("sm_{}", target.digits()))
-            .with("got", target.to_string()));
-    }
     let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
     // Why a target lacks what others have.
     let mut reasons = BTreeSet::new();

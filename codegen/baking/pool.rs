@@ -9,6 +9,7 @@ mod worker;
 
 use super::governor::Governor;
 use parbake_model::Target;
+use parbake_model::identity::Profile;
 use parbake_model::lock::Locked;
 use parbake_model::metadata::Metadata;
 use parbake_model::report::{Class, Report};
@@ -39,6 +40,8 @@ pub struct Request {
     pub target: Target,
     /// The toolkit, unless the default is wanted.
     pub toolkit: Option<Toolkit>,
+    /// Which kind of build.
+    pub profile: Profile,
     /// Where the image is written if the store does not take it.
     pub scratch: PathBuf,
 }

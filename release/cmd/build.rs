@@ -7,6 +7,7 @@ mod progress;
 pub(crate) use file::{cannot_write, write, write_with};
 
 use super::lock;
+use crate::fleet::Fleet;
 use crate::output::{Failure, Output};
 use crate::select;
 use parbake::Library;
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// Bakes the specs of a lock, for its targets unless `--arch` is given; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "only"])]
     lock: Option<PathBuf>,
+    /// A file that says what to bake for which GPUs (docs/fleet.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "op", "only", "lock", "toolkit", "min_driver", "level", "lineinfo"])]
+    fleet: Option<PathBuf>,
     /// The bundle to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -55,6 +59,9 @@ pub(crate) struct Args {
     /// Compression, 1 to 22: 12 takes a fifteenth of the time for an eighth more bytes
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
+    /// With line tables, for profilers: no instruction differs
+    #[arg(long)]
+    lineinfo: bool,
     /// Compilers that run at once [default: PARBAKE_JOBS, else as processors and memory allow]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
@@ -88,30 +95,38 @@ pub(crate) struct Bake<'a> {
     pub(crate) toolkit: Option<Toolkit>,
     pub(crate) min_driver: Option<Toolkit>,
     pub(crate) level: i32,
+    pub(crate) profile: Profile,
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let lock = args.lock.as_deref().map(lock::read).transpose()?;
+    let fleet = args.fleet.as_deref().map(Fleet::read).transpose()?;
+    let fleet = fleet.as_ref();
+    let lock = args.lock.or_else(|| fleet.and_then(Fleet::lock));
+    let lock = lock.as_deref().map(lock::read).transpose()?;
+    let of_fleet = fleet.map(Fleet::targets).transpose()?.unwrap_or_default();
     let targets = match &lock {
+        _ if !of_fleet.is_empty() => of_fleet,
         Some(lock) if args.arch.is_none() && !lock.targets.is_empty() => lock.targets.clone(),
         _ => select::targets(args.arch.as_deref(), &config)?,
     };
-    let only = args.ops.only()?;
+    let only = fleet.map_or_else(|| args.ops.only(), |fleet| Ok(fleet.only.clone()))?;
     config.memory = args.memory.or(config.memory);
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
     if let Some(lock) = &lock {
         library.resolved(lock)?;
     }
+    let lineinfo = fleet.map_or(args.lineinfo, |fleet| fleet.lineinfo);
     let what = Bake {
-        op: &args.ops.op,
+        op: &fleet.map_or(args.ops.op, Fleet::op),
         only: &only,
         lock: lock.as_ref(),
         targets: &targets,
         output: &args.output,
-        toolkit: args.toolkit,
-        min_driver: args.min_driver,
-        level: args.level,
+        toolkit: fleet.map_or(args.toolkit, |fleet| fleet.toolkit),
+        min_driver: fleet.map_or(args.min_driver, |fleet| fleet.min_driver),
+        level: fleet.and_then(|fleet| fleet.level).unwrap_or(args.level),
+        profile: if lineinfo { Profile::Lineinfo } else { Profile::Release },
     };
     let baked = bake(&library, &what, out)?;
     out.show(&baked, || text(&baked));
@@ -210,7 +225,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
         return Ok(baked);
     }
     file::check_output(what.output)?;
-    let made = make::make(library, &plan, &toolchains, what.toolkit, out)?;
+    let made = make::make(library, &plan, &toolchains, what, out)?;
     let metadata: Vec<Metadata> = made.units.iter().map(|unit| unit.metadata.clone()).collect();
     let frames = Frames::new(library.workspace().clone());
     let (config, params) = (library.config(), params(library));
@@ -274,8 +289,7 @@ fn up_to_date(
     for job in &plan.jobs {
         let sources = library.sources_digest(library.op(&job.op.name)?)?;
         let source_key = job.spec.source_key(job.op, sources).digest;
-        let key =
-            artifact::build_key(&*toolchains[&job.target], job.op, source_key, job.target, Profile::Release).digest;
+        let key = artifact::build_key(&*toolchains[&job.target], job.op, source_key, job.target, what.profile).digest;
         wanted.insert((source_key, job.target, key));
     }
     let current = bundle.details().is_ok_and(|d| {

@@ -198,7 +198,10 @@ fn remedy(args: &Args, files: &[PathBuf], gaps: &[&Call]) -> Option<String> {
             "parbake.lock".to_owned()
         }
     };
-    let name = |target: &Target| if *target == Target::Host { "host".to_owned() } else { target.digits() };
+    let name = |target: &Target| match target {
+        Target::Sm(..) => target.digits(),
+        other => other.to_string(),
+    };
     let archs = targets.iter().map(name).collect::<Vec<_>>().join(",");
     lines.push(format!("parbake build --lock {lock} --arch {archs} -o parbake.pbk"));
     lines.push("then pass `--bundle parbake.pbk`, and to the job PARBAKE_BUNDLES with its absolute path".to_owned());

@@ -5,7 +5,6 @@ use parbake::{Library, Place, Site};
 use parbake_codegen::baking::pool::{Answer, Request, Unit};
 use parbake_codegen::toolchain::memory;
 use parbake_model::VERSION;
-use parbake_model::identity::Profile;
 use parbake_model::lock::{self, Lock};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -43,13 +42,13 @@ pub(crate) fn run(_: Args, config: Config, _: Output) -> Result<(), Failure> {
 }
 
 fn make(library: &Library, request: Request) -> Result<Box<Unit>, Box<Report>> {
-    let Request { spec, target, toolkit, scratch } = request;
+    let Request { spec, target, toolkit, profile, scratch } = request;
     let lock = Lock { schema: lock::SCHEMA, library: VERSION.to_owned(), targets: Vec::new(), specs: vec![spec] };
     let wanted = library.locked(&lock, &[Site::Place(Place::Host)]).map_err(|e| Box::new(e.report()))?;
     let wanted = &wanted[0];
     memory::forget_peak();
     let toolchain = library.toolchain(target, toolkit)?;
-    let made = library.obtain(wanted.op, &wanted.spec, target, &*toolchain, Profile::Release);
+    let made = library.obtain(wanted.op, &wanted.spec, target, &*toolchain, profile);
     let (artifact, origin) = made.map_err(|e| Box::new(e.report()))?;
     let file = match &artifact.path {
         Some(folder) => folder.join(&artifact.metadata.file),

@@ -119,12 +119,6 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "`parbake ops OP` shows axes and values.",
     ),
     row(
-        "PB-1119",
-        "PTX is not packed",
-        "A target of the form `compute_…` was asked for. Bundles hold machine code only.",
-        "Name `sm_` targets.",
-    ),
-    row(
         "PB-1120",
         "A launcher belongs to other sources",
         "The op's definition, parameters, launcher or reference in the kernel folder are not those that this program was built with. A launcher never fills the struct of another kernel, so the op can be baked, and not called.",
@@ -153,5 +147,11 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "The bake was interrupted",
         "It was asked to end by a signal. What was compiled by then lies in the store; nothing was written under the name of the bundle.",
         "Run the same command again: it goes on where it was.",
+    ),
+    row(
+        "PB-1153",
+        "The description of a fleet is wrong",
+        "The file that `parbake build --fleet` names cannot be read, has a field that is unknown or of the wrong type, names a GPU or an architecture that is not known, or a lock beside patterns.",
+        "Correct the line that is named. docs/fleet.md shows a whole file.",
     ),
 ];

@@ -1,7 +1,7 @@
 //! Making what a plan asks for: from the store what it holds, the rest in worker processes.
 
-use super::Toolchains;
 use super::progress::Meter;
+use super::{Bake, Toolchains};
 use crate::output::{Failure, Output};
 use parbake::Library;
 use parbake_codegen::baking::costs::{Cost, Costs};
@@ -13,7 +13,6 @@ use parbake_model::Target;
 use parbake_model::identity::Profile;
 use parbake_model::lock::Lock;
 use parbake_model::report::{Class, Report};
-use parbake_model::target::Toolkit;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::process::Command;
@@ -32,17 +31,17 @@ pub(super) struct Made {
     scratch: tempfile::TempDir,
 }
 
-/// Makes all artifacts of a plan; `toolkit` is what was asked for.
+/// Makes all artifacts of a plan.
 pub(super) fn make(
     library: &Library,
     plan: &Plan<'_>,
     toolchains: &Toolchains,
-    toolkit: Option<Toolkit>,
+    what: &Bake<'_>,
     out: Output,
 ) -> Result<Made, Failure> {
     let stop = interrupt::listen();
     let scratch = scratch(library)?;
-    let mut units = held(library, plan, toolchains)?;
+    let mut units = held(library, plan, toolchains, what.profile)?;
     let from_store = units.iter().flatten().count();
     let costs = Costs::read(&library.workspace().costs()).unwrap_or_default();
     let mut missing: Vec<usize> = (0..units.len()).filter(|&i| units[i].is_none()).collect();
@@ -50,7 +49,7 @@ pub(super) fn make(
     // What takes longest goes first, so that no long one is left over at the end, with one compiler at work.
     missing.sort_by_key(|&i| (Reverse(expected(i)), i));
     let tasks: Vec<Task> =
-        missing.iter().map(|&i| task(&plan.jobs[i], toolkit, &costs, scratch.path().to_owned())).collect();
+        missing.iter().map(|&i| task(&plan.jobs[i], what, &costs, scratch.path().to_owned())).collect();
 
     let meter = Meter::new(plan.jobs.len(), from_store, missing.iter().map(|&i| expected(i)).sum(), out);
     let (meter, learned) = (RefCell::new(meter), RefCell::new(Costs::default()));
@@ -122,10 +121,15 @@ fn interrupted() -> Report {
 }
 
 /// What the store has of a plan.
-fn held(library: &Library, plan: &Plan<'_>, toolchains: &Toolchains) -> Result<Vec<Option<Unit>>, Failure> {
+fn held(
+    library: &Library,
+    plan: &Plan<'_>,
+    toolchains: &Toolchains,
+    profile: Profile,
+) -> Result<Vec<Option<Unit>>, Failure> {
     let found = on_threads(library.config().jobs, &plan.jobs, &|job: &Job<'_>| {
         let op = library.op(&job.op.name)?;
-        let artifact = library.held(op, &job.spec, job.target, &*toolchains[&job.target], Profile::Release)?;
+        let artifact = library.held(op, &job.spec, job.target, &*toolchains[&job.target], profile)?;
         let unit = |artifact: parbake::store::Artifact| {
             let file = artifact.path?.join(&artifact.metadata.file);
             Some(Unit { metadata: artifact.metadata, file, compiled: false, peak_kib: 0 })
@@ -135,13 +139,13 @@ fn held(library: &Library, plan: &Plan<'_>, toolchains: &Toolchains) -> Result<V
     Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?)
 }
 
-fn task(job: &Job<'_>, toolkit: Option<Toolkit>, costs: &Costs, scratch: std::path::PathBuf) -> Task {
+fn task(job: &Job<'_>, what: &Bake<'_>, costs: &Costs, scratch: std::path::PathBuf) -> Task {
     let kind = if job.target == Target::Host { Kind::Host } else { Kind::Nvrtc };
     let need_kib = costs.peak(&job.op.name).unwrap_or(memory::estimate(kind) / 1024);
     let spec = Lock::new([&job.spec], []).specs.remove(0);
     Task {
         name: format!("{} for {}", job.spec.uri, job.target),
-        request: Request { spec, target: job.target, toolkit, scratch },
+        request: Request { spec, target: job.target, toolkit: what.toolkit, profile: what.profile, scratch },
         need_kib,
     }
 }
