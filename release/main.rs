@@ -7,6 +7,7 @@ mod checkout;
 mod cmd;
 mod extract;
 mod output;
+mod published;
 mod seal;
 mod select;
 mod text;
@@ -42,6 +43,7 @@ enum Command {
     Verify(cmd::verify::Args),
     Sign(cmd::sign::Args),
     Wheel(cmd::wheel::Args),
+    Publish(cmd::publish::Args),
     Show(cmd::show::Args),
     Run(cmd::run::Args),
     Replay(cmd::replay::Args),
@@ -95,6 +97,7 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Verify(args) => cmd::verify::run(args, config, out),
         Command::Sign(args) => cmd::sign::run(args, config, out),
         Command::Wheel(args) => cmd::wheel::run(args, config, out),
+        Command::Publish(args) => cmd::publish::run(args, config, out),
         Command::Show(args) => cmd::show::run(args, config, out),
         Command::Run(args) => cmd::run::run(args, config, out),
         Command::Replay(args) => cmd::replay::run(args, config, out),

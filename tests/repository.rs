@@ -314,7 +314,7 @@ fn codes() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The ranges that docs/design.md gives, and where codes of each may be defined.
-const RANGES: [(&str, &[&str]); 12] = [
+const RANGES: [(&str, &[&str]); 13] = [
     ("PB-10", &["codegen/model/", "release/"]),
     ("PB-11", &["codegen/", "runtime/", "release/"]),
     ("PB-12", &["codegen/model/", "runtime/", "release/"]),
@@ -327,6 +327,7 @@ const RANGES: [(&str, &[&str]); 12] = [
     ("PB-30", &["release/"]),
     ("PB-31", &["release/"]),
     ("PB-32", &["release/"]),
+    ("PB-34", &["release/"]),
 ];
 
 #[test]

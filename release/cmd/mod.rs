@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 pub(crate) mod lock;
 pub(crate) mod ops;
 pub(crate) mod prepare;
+pub(crate) mod publish;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod show;
