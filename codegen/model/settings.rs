@@ -365,6 +365,8 @@ pub struct Config {
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
+    /// Where this user's bundles are installed. Without a home it is none of the folders of installed bundles.
+    pub user_bundles: PathBuf,
     /// Whether compilers tell what they do.
     pub verbose_compiler: bool,
     /// Versions that are let serve each other for an experiment.
@@ -502,6 +504,7 @@ impl Config {
             store: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
+            user_bundles: data_home(&vars).join("parbake/bundles"),
             verbose_compiler: false,
             version_bypass: None,
             workspace: cache_home(&vars),

@@ -8,6 +8,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod expand;
 pub(crate) mod explain;
+pub(crate) mod fetch;
 pub(crate) mod inspect;
 pub(crate) mod lock;
 pub(crate) mod ops;

@@ -2,13 +2,16 @@
 
 mod shelf;
 
+pub(super) use shelf::digest;
+
 use super::{inspect, sign, wheel};
 use crate::output::{self, Failure, Output};
 use crate::published::{self, Contents, File, INDEX, Index, Kind};
 use crate::seal::{Seal, Trust};
 use crate::text;
 use minisign::SecretKey;
-use parbake::{Library, signature};
+use parbake::Library;
+use parbake::signature::{self, Keys};
 use parbake_model::bundle::Bundle;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -204,8 +207,12 @@ fn publish(folder: &Path, items: &[Item], key: Option<&SecretKey>) -> Result<Vec
     shelf.write("SHA256SUMS", index.sums().as_bytes())?;
     if let Some(key) = key {
         let comment = format!("file:{INDEX}\tsha256:{}", Digest::of(text.as_bytes()));
-        let (signature, _) = sign::signature_of(text.as_bytes(), key, &comment, "an index of parbake")?;
-        shelf.write(&format!("{INDEX}{}", signature::SUFFIX), signature.as_bytes())?;
+        let (signature, public) = sign::signature_of(text.as_bytes(), key, &comment, "an index of parbake")?;
+        // No two signatures are the same, and one that is right stays.
+        let keys = Keys::read(&[public.to_base64()]).map_err(|e| e.report())?;
+        if signature::check(&keys, &folder.join(INDEX), text.as_bytes()).is_err() {
+            shelf.write(&format!("{INDEX}{}", signature::SUFFIX), signature.as_bytes())?;
+        }
     }
     shelf.write(INDEX, text.as_bytes())?;
     Ok(published)

@@ -136,7 +136,7 @@ fn sign(path: &Path, bundle: &Bundle, key: &SecretKey, comment: Option<&str>) ->
     Ok(SignedBundle { bundle: path.to_owned(), signature: place, key, comment: signed.comment, signed_bytes })
 }
 
-/// A signature over some bytes, and the key to check it with. The same bytes give the same signature.
+/// A signature over some bytes, and the key to check it with. The same bytes have another signature each time.
 pub(super) fn signature_of(
     bytes: &[u8],
     key: &SecretKey,

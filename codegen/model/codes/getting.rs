@@ -65,4 +65,56 @@ pub(super) const GETTING: &[Code] = &[
         "The file is no wheel, bundles in it are compressed or damaged, or its name has no version of the library.",
         "Pack it again; `parbake wheel` makes wheels of bundles.",
     ),
+    row(
+        "PB-3420",
+        "There is nowhere to fetch from",
+        "Neither `--from` nor PARBAKE_SOURCES names a source.",
+        "Name a folder or an address that `parbake publish` filled.",
+    ),
+    row(
+        "PB-3421",
+        "Something is no source of bundles",
+        "A source is a folder, or a base address with `http://`, `https://` or `file://`.",
+        "Correct the address.",
+    ),
+    row(
+        "PB-3422",
+        "It is not known what to fetch for",
+        "No architecture was named, and there is no GPU here.",
+        "Name architectures: `--arch 80,90a`, or PARBAKE_ARCHS.",
+    ),
+    row(
+        "PB-3423",
+        "Bundles could not be fetched",
+        "No source could give what was asked for. Each is listed with what was wrong: it could not be reached, its index or \
+         a bundle is not what was signed or recorded, or it has nothing for these targets. Nothing that is wrong got under \
+         the name of a bundle, and what came from other sources is there.",
+        "Run it again if the network was at fault: what was received is gone on with. If a source serves wrong bytes, tell \
+         who runs it.",
+    ),
+    row(
+        "PB-3424",
+        "Nothing may be fetched",
+        "PARBAKE_OFFLINE is on, so no server was asked, not even for its name, and no folder has what is wanted. The error \
+         lists what would have been asked for where.",
+        "Copy the published folder to this machine and name it with `--from`, or unset PARBAKE_OFFLINE.",
+    ),
+    row(
+        "PB-3425",
+        "Bundles cannot be put into a folder",
+        "The file system refused: no room, no right to write, or a file where a folder should be.",
+        "Make room, or name another folder with `-o`.",
+    ),
+    row(
+        "PB-3426",
+        "No source has the bundles",
+        "All sources are in order, and none has bundles of these ops for these targets.",
+        "Name other sources, or build them with `parbake build`.",
+    ),
+    row(
+        "PB-3427",
+        "There is no folder for this user's bundles",
+        "Neither XDG_DATA_HOME nor HOME is set, so the library looks only for bundles of the system.",
+        "Name a folder with `-o`, and its bundles in PARBAKE_BUNDLES.",
+    ),
 ];

@@ -23,7 +23,7 @@ pub(super) struct Shelf {
 }
 
 /// The digest of a file, and how many bytes were read for it.
-pub(super) fn digest(path: &Path) -> io::Result<(Digest, u64)> {
+pub(in crate::cmd) fn digest(path: &Path) -> io::Result<(Digest, u64)> {
     copy(&mut File::open(path)?, &mut io::sink())
 }
 
