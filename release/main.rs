@@ -11,6 +11,7 @@ mod extract;
 mod fleet;
 mod html;
 mod output;
+mod published;
 mod seal;
 mod select;
 mod text;
@@ -51,6 +52,8 @@ enum Command {
     Report(cmd::report::Args),
     Sign(cmd::sign::Args),
     Wheel(cmd::wheel::Args),
+    Publish(cmd::publish::Args),
+    Fetch(cmd::fetch::Args),
     Show(cmd::show::Args),
     Run(cmd::run::Args),
     Replay(cmd::replay::Args),
@@ -108,6 +111,8 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Report(args) => cmd::report::run(args, config, out),
         Command::Sign(args) => cmd::sign::run(args, config, out),
         Command::Wheel(args) => cmd::wheel::run(args, config, out),
+        Command::Publish(args) => cmd::publish::run(args, config, out),
+        Command::Fetch(args) => cmd::fetch::run(args, config, out),
         Command::Show(args) => cmd::show::run(args, config, out),
         Command::Run(args) => cmd::run::run(args, config, out),
         Command::Replay(args) => cmd::replay::run(args, config, out),

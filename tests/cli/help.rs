@@ -21,6 +21,8 @@ fn every_command_has_help_with_an_example() {
         "report",
         "sign",
         "wheel",
+        "publish",
+        "fetch",
         "show",
         "run",
         "demo",
@@ -84,6 +86,10 @@ fn every_answer_is_one_json_document() {
         (vec!["config"], 0, "settings"),
         (vec!["doctor"], 1, "findings"),
         (vec!["explain", "PB-1512"], 0, "codes"),
+        (vec!["publish", &bundle, "-o", "public"], 0, "files"),
+        (vec!["fetch", "--from", "public", "--arch", "host", "-o", "here"], 0, "files"),
+        (vec!["fetch", "--from", "nowhere", "--arch", "host", "-o", "here"], 3, "missing"),
+        (vec!["fetch", "--arch", "host"], 2, "errors"),
         (vec!["ops", "nothing"], 2, "errors"),
     ] {
         let ran = machine.run(&[words.as_slice(), &["--json"]].concat());
