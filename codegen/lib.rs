@@ -14,6 +14,7 @@ mod header;
 pub mod layout;
 pub mod manifest;
 mod names;
+pub mod parts;
 mod peers;
 mod python;
 pub mod registry;

@@ -44,6 +44,8 @@ enum Command {
     Coverage(cmd::coverage::Args),
     Prepare(cmd::prepare::Args),
     Build(cmd::build::Args),
+    Compile(cmd::compile::Args),
+    Merge(cmd::merge::Args),
     #[command(hide = true)]
     Worker(cmd::worker::Args),
     Inspect(cmd::inspect::Args),
@@ -104,6 +106,8 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Coverage(args) => cmd::coverage::run(args, config, out),
         Command::Prepare(args) => cmd::prepare::run(args, config, out),
         Command::Build(args) => cmd::build::run(args, config, out),
+        Command::Compile(args) => cmd::compile::run(args, config, out),
+        Command::Merge(args) => cmd::merge::run(args, config, out),
         Command::Worker(args) => cmd::worker::run(args, config, out),
         Command::Inspect(args) => cmd::inspect::run(args, config, out),
         Command::Verify(args) => cmd::verify::run(args, config, out),

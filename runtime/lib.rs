@@ -109,6 +109,7 @@ pub mod memory;
 mod prepare;
 mod random;
 mod record;
+mod shared;
 pub mod signature;
 mod slot;
 mod stats;

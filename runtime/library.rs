@@ -11,6 +11,7 @@ use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::record::Recorder;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
@@ -79,6 +80,7 @@ pub struct Library {
     pub(crate) tree: Option<KernelTree>,
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
+    pub(crate) shared: Option<Shared>,
     ops: Vec<LoadedOp>,
     /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
     built_in: Vec<Option<OpId>>,
@@ -115,6 +117,7 @@ impl Library {
             built_in: crate::modules::BINDINGS.iter().map(place).collect(),
             tree,
             store: Store::new(workspace.clone()),
+            shared: Shared::of(&config, &workspace),
             workspace,
             ops,
             bundles,
@@ -132,6 +135,11 @@ impl Library {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+    /// Whether the shared store was of no use to this process, which has been said then.
+    #[must_use]
+    pub fn shared_store_failed(&self) -> bool {
+        self.shared.as_ref().is_some_and(Shared::failed)
     }
     /// The workspace.
     #[must_use]

@@ -227,7 +227,11 @@ impl Library {
                     if let Some(folder) = &artifact.path {
                         cache::note_use(folder);
                     }
-                    Some(Image::of(*artifact, Origin::Store))
+                    let artifact = match &self.shared {
+                        Some(shared) => shared.copy(&self.store, *artifact),
+                        None => *artifact,
+                    };
+                    Some(Image::of(artifact, Origin::Store))
                 }
                 None => None,
             };

@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::threads::on_threads;
 use crate::artifact::Made;
+use crate::parts::Label;
 use crate::toolchain::Nvfatbin;
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, PackError, Packed, SpecDetails, Unit};
 use parbake_model::metadata::Metadata;
@@ -147,7 +148,7 @@ pub fn pack_from(
         targets: plan.targets.clone(),
         specs: Vec::new(),
         skipped: plan.skipped.clone(),
-        provenance: provenance(packing.level, &ids),
+        provenance: plan.label.as_ref().map_or_else(|| provenance(packing.level, &ids), Label::provenance),
     };
     let mut writer = BundleWriter::new(details, packing.level);
     for packed in on_threads(packing.threads, &groups, &|group: &&[(Unit, usize)]| one(group)) {

@@ -1,5 +1,6 @@
 //! Which artifacts a list of targets asks for.
 
+use crate::parts::Label;
 use parbake_model::bundle::Skipped;
 use parbake_model::glob::choose;
 use parbake_model::identity::Spec;
@@ -30,6 +31,8 @@ pub struct Plan<'a> {
     pub skipped: Vec<Skipped>,
     /// The targets asked for, sorted.
     pub targets: Vec<Target>,
+    /// Which part of a larger plan it is, if it is one.
+    pub label: Option<Label>,
 }
 
 impl Plan<'_> {
@@ -84,7 +87,7 @@ pub fn plan<'a>(
     let wanted = |spec: &Spec| {
         only.iter().all(|(axis, values)| spec.axis(axis).is_none_or(|v| values.iter().any(|wanted| wanted == v)))
     };
-    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
+    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec(), label: None };
     // Why a target lacks what others have.
     let mut reasons = BTreeSet::new();
     for op in &chosen {

@@ -247,6 +247,13 @@ pub const SETTINGS: &[Setting] = &[
         "Where compiled kernels are kept, with their locks and what is about to become an entry",
     ),
     setting(
+        "PARBAKE_STORE_SHARED",
+        "path",
+        "none",
+        "A folder that several machines share, as a second store: asked after the own one, and what is compiled here is \
+         published in both. It is not made, and one that is absent, full or read-only is said once and passed over",
+    ),
+    setting(
         "PARBAKE_TMP",
         "path",
         "<workspace>/tmp",
@@ -387,6 +394,8 @@ pub struct Config {
     pub sources: Vec<String>,
     /// Where the store is, if not below the workspace.
     pub store: Option<PathBuf>,
+    /// The store that several machines share.
+    pub store_shared: Option<PathBuf>,
     /// Where compilers work, if not below the workspace.
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
@@ -531,6 +540,7 @@ impl Config {
             ptx: false,
             sources: Vec::new(),
             store: None,
+            store_shared: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
             user_bundles: data_home(&vars).join("parbake/bundles"),
@@ -663,6 +673,7 @@ impl Config {
                 let source = |text: &str| Some(text).filter(good).map(str::to_owned).ok_or_else(|| bad(expected));
                 self.sources = text.split(',').map(str::trim).map(source).collect::<Result<_, _>>()?;
             }
+            "PARBAKE_STORE_SHARED" => self.store_shared = Some(path(text)?),
             "PARBAKE_STORE" => self.store = Some(path(text)?),
             "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,

@@ -97,6 +97,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         min_driver: None,
         level: 9,
         profile: Profile::Release,
+        cut: None,
     };
     let settings = config.clone().without_bundles();
     let library = Library::open(settings.clone())?;

@@ -3,6 +3,7 @@
 pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod cache;
+pub(crate) mod compile;
 pub(crate) mod config;
 pub(crate) mod coverage;
 pub(crate) mod demo;
@@ -13,6 +14,7 @@ pub(crate) mod explain;
 pub(crate) mod fetch;
 pub(crate) mod inspect;
 pub(crate) mod lock;
+pub(crate) mod merge;
 pub(crate) mod ops;
 pub(crate) mod prepare;
 pub(crate) mod publish;

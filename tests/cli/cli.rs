@@ -14,6 +14,8 @@ mod fetch;
 mod help;
 mod isolation;
 mod machine;
+mod merge;
+mod parts;
 mod prepare;
 mod publish;
 mod replay;

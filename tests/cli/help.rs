@@ -15,6 +15,8 @@ fn every_command_has_help_with_an_example() {
         "coverage",
         "prepare",
         "build",
+        "compile",
+        "merge",
         "inspect",
         "verify",
         "diff",

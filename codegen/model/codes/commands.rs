@@ -209,6 +209,30 @@ pub(super) const COMMANDS: &[Code] = &[
         "Rename the bundle.",
     ),
     row(
+        "PB-3171",
+        "A damaged bundle is not merged",
+        "Every byte of each bundle is verified before anything is merged. What is wrong with it is listed by code.",
+        "Build or fetch it again; `parbake verify FILE` says the same of it.",
+    ),
+    row(
+        "PB-3172",
+        "A bundle that was just packed does not verify",
+        "What `parbake compile` packed is read once more before it is written, and it is not what was packed.",
+        "This is a bug in what packs bundles, or a fault of the machine's memory: please report it, with the unit's file.",
+    ),
+    row(
+        "PB-3173",
+        "A unit's file cannot be read",
+        "The file system refused a read, or the file is not there.",
+        "Check the path and its permissions.",
+    ),
+    row(
+        "PB-3174",
+        "A plan's file cannot be read",
+        "The file system refused a read, or the file is not there.",
+        "Name the `plan.json` of a folder that `parbake build --plan json` wrote.",
+    ),
+    row(
         "PB-3180",
         "A comment is not one line",
         "The comment of a signature has a line break or another control character.",
