@@ -2,6 +2,7 @@
 
 use crate::artifact::{self, Made};
 use crate::registry::{Entry, Registry};
+use crate::spill;
 use crate::toolchain::{Nvfatbin, Search, Toolchain, find_nvfatbin, find_nvrtc};
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, LEVEL, Skipped, SpecDetails};
 use parbake_model::glob::choose;
@@ -210,7 +211,7 @@ pub fn provenance(level: i32, packers: &BTreeSet<String>) -> BTreeMap<String, St
 /// `params` gives the digest of an op's parameters ([`parbake_model::source::params_digest`]).
 ///
 /// # Errors
-/// A packer that is missing or fails, or an image that is not what its metadata says.
+/// A kernel that spills, a packer that is missing or fails, or an image that is not what its metadata says.
 pub fn pack(
     plan: &Plan<'_>,
     made: Vec<Made>,
@@ -219,6 +220,7 @@ pub fn pack(
     level: i32,
     threads: usize,
 ) -> Result<Vec<u8>, Report> {
+    spill::refuse(made.iter().map(|m| &m.metadata))?;
     let failed = |e: &dyn std::error::Error, code| {
         let report = Report::new(code, Class::Failed, e.to_string());
         e.source().map_or(report.clone(), |s| report.caused_by_chain(s))

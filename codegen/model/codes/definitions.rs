@@ -136,4 +136,10 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "Each op is a function of the package `parbake`, and so is each function of another library whose arguments an op's `[[peers]]` list. These names, those of families and what the package itself offers are all attributes of one module.",
         "Rename the op or its family, or leave out the peer's `arguments`: then it is named, and no function is made of it.",
     ),
+    row(
+        "PB-1130",
+        "A kernel of a bake spills registers",
+        "A release build of a kernel keeps registers in local memory, by what the compiler says of it. No bundle holds such a kernel; what is compiled on demand runs, with a warning. Nothing was packed, and every offender is listed.",
+        "Let the tactic that is named hold less for this element type and architecture, exclude the combination with its reason in `op.toml`, or bake with another toolkit: `--toolkit`.",
+    ),
 ];
