@@ -79,6 +79,7 @@
 //! ```
 
 mod answer;
+mod asan;
 pub mod binding;
 mod bundles;
 pub mod cache;

@@ -248,7 +248,13 @@ impl Library {
         match self.jit.on_demand(self, goal) {
             Ok(toolchain) => {
                 decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
-                self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)
+                let (artifact, from) = self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)?;
+                // A bake refuses it; a call is better slow than not at all. It is said when it is compiled, not each time.
+                if let Some(spill) = parbake_codegen::spill::of(&artifact.metadata).filter(|_| from == Origin::Jit) {
+                    let (uri, target, by) = (&spec.uri, goal.target(), toolchain.id());
+                    tracing::warn!(uri, %target, "the kernel spills registers, which costs time: {spill}, by {by}");
+                }
+                Ok((artifact, from))
             }
             Err(report) => {
                 decision.miss("jit", Some(goal.target()), Miss::NoToolchain, &report);

@@ -194,7 +194,7 @@ fn workers_that_do_not_start_end_the_work() {
     let task = Task {
         name: "a".into(),
         request: Request {
-            spec: Locked { op: "a".into(), axes: vec![], tactic: vec![], spec_id: Digest::of(b""), targets: None },
+            spec: Locked { op: "a".into(), axes: vec![], tactic: vec![], spec_id: Digest::of(b""), targets: vec![] },
             target: Target::Host,
             toolkit: None,
             profile: Profile::Release,
