@@ -3,8 +3,8 @@
 use super::plan::Plan;
 use super::threads::on_threads;
 use crate::artifact::Made;
-use crate::spill;
 use crate::parts::Label;
+use crate::spill;
 use crate::toolchain::Nvfatbin;
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, PackError, Packed, SpecDetails, Unit};
 use parbake_model::metadata::Metadata;

@@ -94,7 +94,7 @@ impl Place {
                     axes: vec![],
                     tactic: vec![],
                     spec_id: Digest::of(op.as_bytes()),
-                    targets: None,
+                    targets: vec![],
                 },
                 target: Target::Host,
                 toolkit: None,
