@@ -139,7 +139,7 @@ mod tests {
         let all = squarify(&sizes, place);
         let area = |r: &Rect| r.w * r.h;
         for (rect, size) in all.iter().zip(sizes) {
-            assert!((area(rect) - f64::from(size) * 100.0).abs() < 1e-6, "{rect:?}");
+            assert!((area(rect) - size as f64 * 100.0).abs() < 1e-6, "{rect:?}");
             let (right, bottom) = (rect.x + rect.w, rect.y + rect.h);
             assert!(rect.x >= 9.999 && rect.y >= 19.999 && right <= 610.001 && bottom <= 420.001, "{rect:?}");
         }
