@@ -10,6 +10,7 @@ use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
+use crate::record::Recorder;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stats::{Counters, Stats};
@@ -87,6 +88,7 @@ pub struct Library {
     pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>, BuildHasherDefault<KeyHasher>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
+    pub(crate) recorder: Option<Recorder>,
     #[cfg(feature = "jit")]
     pub(crate) jit: crate::jit::Jit,
 }
@@ -122,6 +124,7 @@ impl Library {
             kernels: RwLock::default(),
             uncovered: RwLock::default(),
             counters: Counters::default(),
+            recorder: config.record.as_deref().map(Recorder::new),
             #[cfg(feature = "jit")]
             jit: crate::jit::Jit::default(),
             config,

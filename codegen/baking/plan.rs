@@ -4,6 +4,7 @@ use crate::parts::Label;
 use parbake_model::bundle::Skipped;
 use parbake_model::glob::choose;
 use parbake_model::identity::Spec;
+use parbake_model::lock::{Lock, Locked};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::target::known_targets;
@@ -35,15 +36,13 @@ pub struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Keeps what concerns some specs.
-    pub fn keep<'s>(&mut self, specs: impl IntoIterator<Item = &'s Spec>) {
-        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
-        for spec in specs {
-            ids.insert(spec.spec_id);
-            words.insert(spec.to_string());
-        }
-        self.jobs.retain(|job| ids.contains(&job.spec.spec_id));
-        self.skipped.retain(|skipped| words.contains(&skipped.spec));
+    /// Keeps what a lock asks for: its specs, each for its own targets.
+    pub fn keep(&mut self, lock: &Lock) {
+        let specs: BTreeMap<_, _> = lock.specs.iter().map(|locked| (locked.spec_id, locked)).collect();
+        let words: BTreeMap<String, _> = lock.specs.iter().map(|locked| (locked.to_string(), locked)).collect();
+        let asked = |locked: Option<&&Locked>, target| locked.is_some_and(|locked| lock.asks(locked, target));
+        self.jobs.retain(|job| asked(specs.get(&job.spec.spec_id), job.target));
+        self.skipped.retain(|skipped| asked(words.get(&skipped.spec), skipped.target));
     }
 }
 

@@ -79,7 +79,7 @@ mod tests {
     fn units(keys: &[u64]) -> Vec<Unit> {
         let unit = |key: &u64| Unit {
             source_key: Digest::of(&key.to_le_bytes()),
-            target: if key % 2 == 0 { "sm_90a" } else { "sm_80" }.parse().unwrap(),
+            target: if key.is_multiple_of(2) { "sm_90a" } else { "sm_80" }.parse().unwrap(),
             build_key: Digest::of(key.to_string().as_bytes()),
             uri: key.to_string(),
         };

@@ -3,6 +3,7 @@
 use super::PART_LEVEL;
 use crate::artifact;
 use crate::baking::provenance;
+use crate::spill;
 use crate::toolchain::{CompileManifest, Nvfatbin, Toolchain};
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, SpecDetails};
 use parbake_model::identity::build_key;
@@ -175,6 +176,8 @@ impl UnitFile {
             ));
         }
         let made = artifact::compile(&spec.spec(), compile, toolchain, spec.source_key, *build_key)?;
+        // As a bake of all of them would.
+        spill::refuse(std::slice::from_ref(&made.metadata))?;
         let bytes = match packer {
             Some(packer) => packer.fatbin(&made.bytes, compile.target).map_err(|e| e.report())?,
             None => made.bytes,

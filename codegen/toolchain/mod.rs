@@ -26,7 +26,7 @@ pub mod nvrtc;
 pub mod process;
 pub mod site;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use components::Component;
 pub use diagnosis::{Diagnosing, Diagnosis};

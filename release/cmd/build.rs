@@ -11,12 +11,13 @@ use super::lock;
 use crate::fleet::Fleet;
 use crate::output::{Failure, Output};
 use crate::select;
+use parbake::Library;
 use parbake::frames::Frames;
-use parbake::{Library, Place, Site};
 use parbake_codegen::baking::{self, Keep, Only, Packing, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
-use parbake_model::identity::{Profile, Spec};
+use parbake_model::identity::Profile;
+use parbake_model::lock::Lock;
 use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
@@ -94,8 +95,8 @@ pub(crate) struct Baked {
 pub(crate) struct Bake<'a> {
     pub(crate) op: &'a str,
     pub(crate) only: &'a Only,
-    /// Only these specs, if they are given.
-    pub(crate) specs: Option<Vec<Spec>>,
+    /// Only what this lock asks for, if there is one.
+    pub(crate) lock: Option<&'a Lock>,
     pub(crate) targets: &'a [Target],
     pub(crate) output: &'a Path,
     pub(crate) toolkit: Option<Toolkit>,
@@ -121,15 +122,14 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     config.memory = args.memory.or(config.memory);
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
-    let specs = match &lock {
-        Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
-        None => None,
-    };
+    if let Some(lock) = &lock {
+        library.resolved(lock)?;
+    }
     let lineinfo = fleet.map_or(args.lineinfo, |fleet| fleet.lineinfo);
     let what = Bake {
         op: &fleet.map_or(args.ops.op, Fleet::op),
         only: &only,
-        specs,
+        lock: lock.as_ref(),
         targets: &targets,
         output: &args.output,
         toolkit: fleet.map_or(args.toolkit, |fleet| fleet.toolkit),
@@ -200,11 +200,11 @@ fn text(baked: &Baked) -> String {
 /// What is asked for.
 fn planned<'a>(library: &'a Library, what: &Bake<'_>) -> Result<Plan<'a>, Failure> {
     let mut plan = baking::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
-    if let Some(specs) = &what.specs {
-        plan.keep(specs);
+    if let Some(lock) = what.lock {
+        plan.keep(lock);
         if plan.jobs.is_empty() {
             let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
-            let reasons = if specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
+            let reasons = if lock.specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
             let what = "no spec of the lock exists for any of the targets; nothing was built";
             return Err(Report::new("PB-3147", Class::Usage, what).with("reasons", reasons).into());
         }

@@ -88,7 +88,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     let output = folder.join("norm.pbk");
     // A bundle that is tried out, not shipped: fast compression.
     let what = Bake {
-        specs: None,
+        lock: None,
         op: "rmsnorm,fused_add_rmsnorm",
         only: &only,
         targets: &targets,

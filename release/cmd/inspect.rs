@@ -54,13 +54,13 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
 }
 
 /// What is wrong with a file, and what it should have been.
-fn foreign(path: &Path, code: &'static str, error: &dyn std::error::Error) -> Report {
+pub(super) fn foreign(path: &Path, code: &'static str, error: &dyn std::error::Error) -> Report {
     Report::new(code, Class::Failed, format!("`{}` cannot be used", path.display()))
         .caused_by_chain(error)
         .help("expected a bundle (.pbk), a fatbin or a cubin")
 }
 
-fn unreadable(path: &Path) -> Report {
+pub(super) fn unreadable(path: &Path) -> Report {
     Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display()))
 }
 

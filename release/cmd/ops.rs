@@ -134,8 +134,8 @@ fn signature(whole: &Whole<'_>) -> String {
     section("tensors", table);
     let mut table = Table::plain();
     for s in &op.scalars {
-        let default = s.default.map_or("required".to_owned(), |d| format!("= {}", number(d)));
-        table.row([&s.name, &default, &format!("{} … {}", number(s.min), number(s.max)), &s.summary]);
+        let default = s.default.map_or("required".to_owned(), |d| format!("= {}", s.kind.text(d)));
+        table.row([&s.name, &default, &s.range(), &s.summary]);
     }
     section("scalars", table);
     let mut table = Table::plain();
@@ -190,7 +190,7 @@ fn also(whole: &Whole<'_>) -> Table {
 fn call(op: &Op) -> String {
     let tensors = op.tensors.iter().map(|t| t.name.clone());
     let scalars = op.scalars.iter().map(|s| match s.default {
-        Some(default) => format!("{}={}", s.name, number(default)),
+        Some(default) => format!("{}={}", s.name, s.kind.text(default)),
         None => s.name.clone(),
     });
     format!("{}({})", op.name, text::list(tensors.chain(scalars)))
@@ -228,9 +228,4 @@ fn when(exclude: &Exclude) -> String {
 
 fn words(items: impl IntoIterator<Item = String>) -> String {
     items.into_iter().collect::<Vec<_>>().join(" ")
-}
-
-/// Small and large numbers as people write them: `1e-6`.
-fn number(value: f64) -> String {
-    if value != 0.0 && value.abs() < 1e-3 { format!("{value:e}") } else { value.to_string() }
 }

@@ -131,6 +131,12 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "Rename the op or its family, or leave out the peer's `arguments`: then it is named, and no function is made of it.",
     ),
     row(
+        "PB-1130",
+        "A kernel of a bake spills registers",
+        "A release build of a kernel keeps registers in local memory, by what the compiler says of it. No bundle holds such a kernel; what is compiled on demand runs, with a warning. Nothing was packed, and every offender is listed.",
+        "Let the tactic that is named hold less for this element type and architecture, exclude the combination with its reason in `op.toml`, or bake with another toolkit: `--toolkit`.",
+    ),
+    row(
         "PB-1141",
         "A file is no plan",
         "It is not what `parbake build --plan` wrote: not JSON of that form, too long, of another schema, or altered, so that its digest does not name it.",

@@ -141,7 +141,7 @@ pub(super) fn split(
             continue;
         }
         let output = folder.join(format!("{stem}-{target}.pbk"));
-        let one = Bake { targets: &[target], output: &output, specs: what.specs.clone(), cut: None, ..*what };
+        let one = Bake { targets: &[target], output: &output, cut: None, ..*what };
         let baked = super::bake(library, &one, out)?;
         split.bundles.push(baked);
     }
