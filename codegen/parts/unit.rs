@@ -142,6 +142,15 @@ impl UnitFile {
         }
     }
 
+    /// No toolchain is here that could be the one that was planned with.
+    #[must_use]
+    pub fn lacks(&self, why: &Report) -> Report {
+        let what = "the toolchain that was planned with is not here";
+        let report = Report::new("PB-1144", Class::Environment, what).with("expected", &self.compile.toolchain);
+        let report = why.details.iter().fold(report, |report, (label, text)| report.with(label, text));
+        why.help.iter().fold(report.caused_by(&why.what), |report, help| report.help(help))
+    }
+
     /// Compiles with a toolchain, which must be the very one that was planned with, verifies what came out, and packs
     /// it as a bundle of one image.
     ///
