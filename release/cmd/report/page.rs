@@ -120,10 +120,12 @@ fn holes(page: &mut Html, facts: &Facts<'_>, holes: &[Hole]) {
     page.raw(&(html + "</tbody></table>\n"));
 }
 
+/// Images and bytes, by target.
+type Sums = BTreeMap<Target, (usize, u64)>;
+
 fn sizes(page: &mut Html, facts: &Facts<'_>) {
     page.heading("Size");
-    let mut tree: BTreeMap<String, BTreeMap<String, BTreeMap<Target, (usize, u64)>>> = BTreeMap::new();
-    let mut targets: BTreeMap<Target, (usize, u64)> = BTreeMap::new();
+    let (mut tree, mut targets) = (BTreeMap::<String, BTreeMap<String, Sums>>::new(), Sums::new());
     for ((_, target), held) in &facts.side.images {
         let op = &held.spec.op;
         let family = tree.entry(facts.family(op)).or_default();
@@ -149,7 +151,7 @@ fn sizes(page: &mut Html, facts: &Facts<'_>) {
     page.table(&["target", ">images", ">bytes", ">share"], targets.iter().map(row).collect());
 }
 
-type Tree = BTreeMap<String, BTreeMap<String, BTreeMap<Target, (usize, u64)>>>;
+type Tree = BTreeMap<String, BTreeMap<String, Sums>>;
 
 fn nodes(tree: Tree) -> Vec<Node> {
     fn sorted(mut nodes: Vec<Node>) -> Vec<Node> {
