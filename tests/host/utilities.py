@@ -6,6 +6,7 @@ the options to units and leaves the host target's runtime as it is. Rust is not 
 elements of a tensor is closed to kernels by runtime/asan.rs. Seeded bugs show that all of that notices something.
 """
 
+import concurrent.futures
 import functools
 import json
 import os
@@ -106,11 +107,22 @@ def random_bits():
         return 0
 
 
+def ops():
+    """The ops that the test has; row norms have tests of their own."""
+    manifest = json.loads((REPO / "generated-manifest/ops.json").read_text())
+    return [row["op"]["name"] for row in manifest["ops"] if row["op"]["family"] != "norm"]
+
+
 def clean(build, compiler, sanitizer):
-    r = run(build, compiler, sanitizer)
-    if r.returncode or not re.search(r"\b1 passed", r.stdout):
-        raise Wrong(f"exit {r.returncode}\n{(r.stdout + r.stderr)[-6000:]}")
-    return "every op"
+    """A process for each op: what ThreadSanitizer keeps of the fibers of all would be too much for one."""
+    program()
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        results = list(pool.map(lambda op: (op, run(build, compiler, sanitizer, only=op)), ops()))
+    wrong = [f"{op}: exit {r.returncode}\n{(r.stdout + r.stderr)[-3000:]}" for op, r in results
+             if r.returncode or not re.search(r"\b1 passed", r.stdout)]
+    if wrong:
+        raise Wrong("\n".join(wrong))
+    return f"{len(results)} ops"
 
 
 def seeded(build, compiler):
