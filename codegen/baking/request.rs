@@ -5,13 +5,13 @@ use super::plan::{Job, Only, plan};
 use super::threads::run;
 use crate::artifact;
 use crate::registry::{Entry, Registry};
-use crate::toolchain::{Search, Toolchain, find_nvfatbin, find_nvrtc};
+use crate::toolchain::{Search, Toolchain, TritonSettings, find_nvfatbin, find_nvrtc, find_triton};
 use parbake_model::bundle::LEVEL;
 use parbake_model::identity::Profile;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Target, source};
+use parbake_model::{Language, Target, source};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,6 +59,11 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
         let toolchain: Arc<dyn Toolchain> = match job.target {
             Target::Host => {
                 return Err(Report::new("PB-1115", Class::Usage, "`host` is not embedded: bundles hold it"));
+            }
+            target if entry.op.language == Language::Triton => {
+                let settings = TritonSettings { limit: request.config.compile_timeout, ..TritonSettings::default() };
+                let search = Search { explicit: request.config.triton_python.clone(), ..search(target) };
+                find_triton(&search, &settings).map_err(|e| e.report())?
             }
             target => find_nvrtc(&search(target)).map_err(|e| e.report())?,
         };

@@ -16,6 +16,7 @@ pub mod fatbin;
 pub mod function;
 pub mod glob;
 pub mod identity;
+pub mod language;
 pub mod lock;
 pub mod metadata;
 pub mod op;
@@ -30,6 +31,7 @@ pub mod trust;
 pub mod verdict;
 
 pub use digest::{Digest, Key, KeyFields};
+pub use language::Language;
 pub use report::Report;
 pub use target::{Arch, Suffix, Target, Toolkit};
 

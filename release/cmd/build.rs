@@ -13,7 +13,7 @@ use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Digest, Target, Toolkit};
+use parbake_model::{Digest, Language, Target, Toolkit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -90,11 +90,17 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
     let specs = match &lock {
-        Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
+        Some(lock) => {
+            let wanted = library.locked(lock, &[Site::Place(Place::Host)])?;
+            Some(wanted.into_iter().map(|w| w.spec).collect::<Vec<Spec>>())
+        }
         None => None,
     };
+    // A lock names its ops: one in a language of its own is in no wildcard.
+    let locked: BTreeSet<&str> = specs.iter().flatten().map(|spec| spec.op.as_str()).collect();
+    let locked = locked.into_iter().collect::<Vec<_>>().join(",");
     let what = Bake {
-        op: &args.ops.op,
+        op: if locked.is_empty() { &args.ops.op } else { &locked },
         only: &only,
         specs,
         targets: &targets,
@@ -171,7 +177,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
             .into());
     }
     let toolchains = toolchains(library, &plan, what.toolkit)?;
-    let images = toolchains.iter().filter_map(|(&target, toolchain)| Some((target, toolchain.toolkit()?)));
+    let images = toolchains.iter().filter_map(|(&(_, target), toolchain)| Some((target, toolchain.toolkit()?)));
     let images: BTreeSet<(Target, Toolkit)> = images.filter(|(target, _)| *target != Target::Host).collect();
     if let Some(floor) = what.min_driver {
         baking::check_driver_floor(images.iter().copied(), floor)?;
@@ -204,7 +210,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     let from_store = std::sync::atomic::AtomicUsize::new(0);
     let make = |job: &Job<'_>| {
         let op = library.op(&job.op.name).map_err(|e| e.report())?;
-        let toolchain = &toolchains[&job.target];
+        let toolchain = &toolchains[&made_by(job)];
         let (artifact, origin) =
             library.obtain(op, &job.spec, job.target, &**toolchain, Profile::Release).map_err(|e| e.report())?;
         if origin == parbake::decision::Origin::Store {
@@ -223,14 +229,19 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     Ok(baked)
 }
 
-type Toolchains = BTreeMap<Target, Arc<dyn Toolchain>>;
+type Toolchains = BTreeMap<(Language, Target), Arc<dyn Toolchain>>;
 
-/// One toolchain a target; all that are missing are reported, before anything is compiled.
+/// What decides which toolchain makes a job.
+fn made_by(job: &Job<'_>) -> (Language, Target) {
+    (job.op.language, job.target)
+}
+
+/// One toolchain a language and target; all that are missing are reported, before anything is compiled.
 fn toolchains(library: &Library, plan: &Plan<'_>, want: Option<Toolkit>) -> Result<Toolchains, Failure> {
     let (mut found, mut missing) = (Toolchains::new(), Vec::new());
-    for target in plan.jobs.iter().map(|j| j.target).collect::<BTreeSet<_>>() {
-        match library.toolchain(target, want) {
-            Ok(toolchain) => drop(found.insert(target, toolchain)),
+    for (language, target) in plan.jobs.iter().map(made_by).collect::<BTreeSet<_>>() {
+        match library.toolchain_of(language, target, want) {
+            Ok(toolchain) => drop(found.insert((language, target), toolchain)),
             Err(report) if missing.contains(&report) => {}
             Err(report) => missing.push(report),
         }
@@ -268,7 +279,7 @@ fn up_to_date(
         let sources = library.sources_digest(library.op(&job.op.name)?)?;
         let source_key = job.spec.source_key(job.op, sources).digest;
         let key =
-            artifact::build_key(&*toolchains[&job.target], job.op, source_key, job.target, Profile::Release).digest;
+            artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, job.target, Profile::Release).digest;
         wanted.insert((source_key, job.target, key));
     }
     let current = bundle.details().is_ok_and(|d| {

@@ -13,5 +13,6 @@ mod machine;
 mod prepare;
 mod replay;
 mod signatures;
+mod triton;
 mod wheel;
 mod workspace;
