@@ -49,9 +49,12 @@ fn embed_sources() {
 fn embed_bundle() {
     use parbake_bake::{Request, bake};
     use std::path::{Path, PathBuf};
-    println!("cargo::rerun-if-env-changed=PARBAKE_AOT_ARCHS");
-    println!("cargo::rerun-if-env-changed=PARBAKE_AOT_OPS");
-    println!("cargo::rerun-if-env-changed=PARBAKE_TOOLCHAINS");
+    for name in ["PARBAKE_AOT_ARCHS", "PARBAKE_AOT_LOCK", "PARBAKE_AOT_OPS", "PARBAKE_NVRTC", "PARBAKE_TOOLCHAINS"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    if let Some(lock) = std::env::var_os("PARBAKE_AOT_LOCK") {
+        println!("cargo::rerun-if-changed={}", Path::new(&lock).display());
+    }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     println!("cargo::rerun-if-changed={}", root.join("kernels").display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("embedded.pbk");

@@ -8,7 +8,7 @@ use parbake_model::identity::{self, Profile, Spec};
 use parbake_model::metadata::{self, Metadata};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
-use parbake_model::{Digest, Key, LAUNCH_ABI, Target, VERSION, cubin, shared_object};
+use parbake_model::{Digest, Key, LAUNCH_ABI, Target, VERSION, cubin, fatbin, shared_object};
 
 /// The bytes of an artifact and what they are.
 #[derive(Clone, Debug)]
@@ -68,6 +68,9 @@ pub fn compile(
         if !exports.contains(&spec.entry().as_str()) {
             return Err(wrong(format!("a shared object that exports {exports:?}")));
         }
+    }
+    if let (Target::Compute(..), Some(toolkit)) = (target, toolchain.toolkit()) {
+        fatbin::check_ptx(&compiled.bytes, target, &spec.entry(), toolkit).map_err(|e| wrong(e.to_string()))?;
     }
     if let Target::Sm(..) = target {
         let facts = cubin::read(&compiled.bytes).map_err(|e| wrong(e.to_string()))?;

@@ -6,6 +6,7 @@ mod age;
 mod checkout;
 mod cmd;
 mod extract;
+mod fleet;
 mod output;
 mod seal;
 mod select;
@@ -38,6 +39,8 @@ enum Command {
     Lock(cmd::lock::Args),
     Prepare(cmd::prepare::Args),
     Build(cmd::build::Args),
+    #[command(hide = true)]
+    Worker(cmd::worker::Args),
     Inspect(cmd::inspect::Args),
     Verify(cmd::verify::Args),
     Sign(cmd::sign::Args),
@@ -91,6 +94,7 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Lock(args) => cmd::lock::run(args, config, out),
         Command::Prepare(args) => cmd::prepare::run(args, config, out),
         Command::Build(args) => cmd::build::run(args, config, out),
+        Command::Worker(args) => cmd::worker::run(args, config, out),
         Command::Inspect(args) => cmd::inspect::run(args, config, out),
         Command::Verify(args) => cmd::verify::run(args, config, out),
         Command::Sign(args) => cmd::sign::run(args, config, out),

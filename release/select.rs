@@ -8,7 +8,7 @@ use parbake_model::Target;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
-use parbake_model::settings::Config;
+use parbake_model::settings::{self, Config};
 use parbake_model::target::known_targets;
 use std::path::PathBuf;
 
@@ -154,4 +154,9 @@ pub(crate) fn example(op: &Op) -> String {
 pub(crate) fn with_bundles(mut config: Config, bundles: &[PathBuf]) -> Result<Config, Report> {
     config.bundles.splice(0..0, bundles.iter().cloned());
     Ok(config)
+}
+
+/// A number of bytes.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    settings::bytes(text).ok_or_else(|| "expected a size above 0, as in `512M` or `1G` (powers of 1024)".to_owned())
 }

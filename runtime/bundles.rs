@@ -67,6 +67,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) params: Option<Digest>,
     /// Whether to say why there is nothing.
     pub(crate) thorough: bool,
+    /// Whether PTX may serve a device.
+    pub(crate) ptx: bool,
 }
 
 /// The candidates of one bundle: where there are none, why.
@@ -184,14 +186,14 @@ impl Bundles {
         for tier in [Tier::Explicit, Tier::Installed, Tier::Embedded] {
             let bundles = || self.open.iter().filter(|b| b.tier == tier);
             let plain: Vec<_> = bundles().map(|b| (b, b.candidates(wanted))).collect();
-            if let Some(found) = choose(&plain, goal, None, decision) {
+            if let Some(found) = choose(&plain, wanted, goal, None, decision) {
                 return Some(found);
             }
             // What needs no bypass was preferred, whatever its target.
             let Some(bypass) = &self.bypass else { continue };
             let named = bundles().filter(|b| b.bundle.library() == bypass.bundle);
             let stretched: Vec<_> = named.map(|b| (b, b.stretched(wanted))).collect();
-            if let Some(found) = choose(&stretched, goal, Some(bypass), decision) {
+            if let Some(found) = choose(&stretched, wanted, goal, Some(bypass), decision) {
                 decision.version_bypass = Some(bypass.to_string());
                 return Some(found);
             }
@@ -203,12 +205,13 @@ impl Bundles {
 /// The best of the candidates of several bundles. All are noted, bundle by bundle.
 fn choose<'a>(
     all: &[(&'a OpenBundle, Candidates<'a>)],
+    wanted: &Wanted<'_>,
     goal: Goal,
     bypass: Option<&VersionBypass>,
     decision: &mut Decision,
 ) -> Option<(&'a OpenBundle, &'a Entry)> {
     let pairs = all.iter().flat_map(|(b, c)| c.iter().flatten().map(move |e| (e.judged(), (*b, *e))));
-    let (best, trace) = goal.select(pairs);
+    let (best, trace) = goal.select(pairs, wanted.ptx);
     let mut trace = trace.into_iter();
     for (bundle, candidates) in all {
         let place = match bypass {

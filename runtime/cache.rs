@@ -14,7 +14,7 @@ use crate::store::{Store, StoreError, other_version};
 use crate::workspace::Workspace;
 use parbake_model::metadata::{Metadata, MetadataError};
 use parbake_model::owner::{KEPT, Owner};
-use parbake_model::{Digest, Target, cubin, space, trust};
+use parbake_model::{Digest, Target, cubin, fatbin, space, trust};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
@@ -262,6 +262,10 @@ impl Cache {
             return Ok(());
         }
         let damaged = |why: String| Err(StoreError::Damaged { path: entry.folder.clone(), why });
+        if let (Target::Compute(..), Some(toolkit)) = (entry.target, artifact.metadata.toolkit) {
+            let (bytes, name) = (&artifact.bytes, &artifact.metadata.entry);
+            return fatbin::check_ptx(bytes, entry.target, name, toolkit).or_else(|e| damaged(e.to_string()));
+        }
         match cubin::read(&artifact.bytes) {
             Err(error) => damaged(error.to_string()),
             Ok(facts) if !facts.kernels.contains(&artifact.metadata.entry) => {
@@ -343,9 +347,9 @@ impl Cache {
         pruned
     }
 
-    /// Removes every entry, however new, all generated sources, folders of compilations that were kept, and leftovers
-    /// that are older than a minute. Locks and
-    /// the host target's runtime object stay: other processes may hold or link them.
+    /// Removes every entry, however new, all compressed frames, all generated sources, folders of compilations that were
+    /// kept, and leftovers that are older than a minute. Locks, the host target's runtime object and what compilations
+    /// took stay: other processes may hold or link them.
     #[must_use]
     pub fn clear(&self) -> Pruned {
         let Listing { entries, unread } = self.list();
@@ -355,6 +359,9 @@ impl Cache {
         }
         let all = entries.into_iter().map(|entry| Removed { entry, why: Reason::Cleared });
         self.remove(all.collect(), &mut pruned);
+        if self.workspace.trusted(&self.workspace.frames()).is_ok() {
+            remove_own(&self.workspace.frames());
+        }
         for folder in self.folders(&self.workspace.temporary(), &mut pruned.failed) {
             let kept = folder.file_name().is_some_and(|n| n.to_string_lossy().starts_with(KEPT));
             if kept && !is_locked(&folder) {

@@ -129,7 +129,7 @@ pub struct Decision {
     pub source_key: Digest,
     /// What it must run on, in words.
     pub runs_on: String,
-    /// What a bake that covers it is given: `90a`, `host`; for PTX, which no bundle holds, its target.
+    /// What a bake that covers it is given: `90a`, `host`, `compute_90`.
     pub arch: String,
     /// Every place, in order.
     pub steps: Vec<Step>,
@@ -187,28 +187,20 @@ impl Decision {
         let file = format!("{}-{}.pbk", self.op, self.arch);
         remedy(std::slice::from_ref(self), &file)
     }
-
-    fn is_ptx(&self) -> bool {
-        self.arch.starts_with("compute_")
-    }
 }
 
-/// What closes all of these gaps: a compiler if none is here, else one bundle, for whatever a bundle can hold.
+/// What closes all of these gaps: a compiler if none is here, else one bundle.
 pub(crate) fn remedy(gaps: &[Decision], file: &str) -> String {
     use std::collections::BTreeSet;
     let joined = |parts: BTreeSet<&str>| parts.into_iter().collect::<Vec<_>>().join(",");
     let install: BTreeSet<&str> = gaps.iter().flat_map(|gap| &gap.toolchain).map(String::as_str).collect();
     let mut lines: Vec<String> = install.iter().map(|&line| line.to_owned()).collect();
-    let baked = || gaps.iter().filter(|gap| !gap.is_ptx());
-    if baked().next().is_some() {
-        let archs = joined(baked().map(|gap| gap.arch.as_str()).collect());
-        let ops = joined(baked().map(|gap| gap.path.as_str()).collect());
+    if !gaps.is_empty() {
+        let archs = joined(gaps.iter().map(|gap| gap.arch.as_str()).collect());
+        let ops = joined(gaps.iter().map(|gap| gap.path.as_str()).collect());
         let build = format!("parbake build --arch {archs} --op {ops} -o {file}");
         lines.push(if install.is_empty() { build } else { format!("or, where there is a compiler: {build}") });
         lines.push(format!("then pass `--bundle {file}` or set PARBAKE_BUNDLES to its absolute path"));
-    }
-    if gaps.iter().any(Decision::is_ptx) {
-        lines.push("bundles hold no PTX: name a target such as `90`, not `compute_90`, to be served by one".to_owned());
     }
     lines.join("\n")
 }

@@ -41,10 +41,11 @@ impl Goal {
         }
     }
     /// The best of some images: one that runs on the device; for a target one that runs on every device it stands for.
-    pub(crate) fn select<T>(self, candidates: impl Iterator<Item = (Image, T)>) -> (Option<T>, Trace) {
+    /// PTX runs on a device only if it is allowed.
+    pub(crate) fn select<T>(self, candidates: impl Iterator<Item = (Image, T)>, ptx: bool) -> (Option<T>, Trace) {
         let (best, trace) = match self {
             Self::Target(wanted) => verdict::select_covering(candidates, wanted),
-            _ => verdict::select(candidates, self.arch(), self.driver(), false),
+            _ => verdict::select(candidates, self.arch(), self.driver(), ptx),
         };
         (best.map(|(_, payload)| payload), trace)
     }

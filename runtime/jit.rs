@@ -6,8 +6,9 @@ use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId};
 use crate::lock::BuildLock;
-use crate::store::{Artifact, StoreError};
+use crate::store::{Artifact, StoreError, publish_file};
 use parbake_codegen::artifact::{self, Made};
+use parbake_codegen::baking::costs::Costs;
 use parbake_codegen::registry::Entry;
 use parbake_codegen::render::RenderError;
 use parbake_codegen::toolchain::{
@@ -146,17 +147,7 @@ impl Library {
         let def = self.definition(op);
         let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
         let key = artifact::build_key(toolchain, def, source_key, target, profile).digest;
-        let look_up = || {
-            let found = if self.config.cache { self.store.get(source_key, target, key) } else { Ok(None) };
-            if let Err(StoreError::Damaged { .. }) = &found {
-                self.store.quarantine(source_key, target, key);
-            }
-            let found = found.ok().flatten();
-            if let Some(folder) = found.as_ref().and_then(|a| a.path.as_ref()) {
-                cache::note_use(folder);
-            }
-            found
-        };
+        let look_up = || self.stored(source_key, target, key);
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }
@@ -186,6 +177,47 @@ impl Library {
             }
         }
         Ok((Artifact { bytes, metadata, path: None }, Origin::Jit))
+    }
+
+    /// The artifact that [`Library::obtain`] would find in the store; `None` if it would compile.
+    ///
+    /// # Errors
+    /// Sources that cannot be read.
+    pub fn held(
+        &self,
+        op: OpId,
+        spec: &Spec,
+        target: Target,
+        toolchain: &dyn Toolchain,
+        profile: Profile,
+    ) -> Result<Option<Artifact>, Error> {
+        let def = self.definition(op);
+        let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
+        let key = artifact::build_key(toolchain, def, source_key, target, profile).digest;
+        Ok(self.stored(source_key, target, key))
+    }
+
+    /// The entry of a build, if the store may be used; a damaged one is put aside.
+    fn stored(&self, source_key: Digest, target: Target, build_key: Digest) -> Option<Artifact> {
+        let found = if self.config.cache { self.store.get(source_key, target, build_key) } else { Ok(None) };
+        if let Err(StoreError::Damaged { .. }) = &found {
+            self.store.quarantine(source_key, target, build_key);
+        }
+        let found = found.ok().flatten();
+        if let Some(folder) = found.as_ref().and_then(|a| a.path.as_ref()) {
+            cache::note_use(folder);
+        }
+        found
+    }
+
+    /// Keeps what compilations took, beside what is known of others. Not being able to is no error.
+    pub fn keep_costs(&self, new: Costs) {
+        let path = self.workspace.costs();
+        let mut costs = Costs::read(&path).unwrap_or_default();
+        costs.merge(new);
+        if let Err(error) = publish_file(&self.workspace, &path, costs.to_json().as_bytes()) {
+            tracing::debug!(path = %path.display(), %error, "what compilations took is not kept");
+        }
     }
 
     /// What a toolchain would be given.

@@ -16,6 +16,8 @@ use std::time::{Duration, SystemTime};
 const AGE: Duration = Duration::from_secs(24 * 3600);
 /// How long a lock file was not taken before it goes. They are empty but for a line.
 const LOCK_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long compressed frames are kept that no bake used.
+const FRAME_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How the name of an entry begins that is being removed.
 pub(crate) const PRUNED: &str = "pruned-";
 /// Its time says when leftovers were last collected.
@@ -32,7 +34,8 @@ pub struct Collected {
 
 impl Workspace {
     /// Removes what killed processes left and is older than that: unfinished entries, entries that were put aside
-    /// because they are damaged or were being removed, folders of compilers, files of locks that nobody took for a week.
+    /// because they are damaged or were being removed, folders of compilers, files of locks that nobody took for a week,
+    /// compressed frames that no bake used for a month.
     /// What cannot be removed stays.
     pub fn collect_leftovers(&self, older_than: Duration) -> Collected {
         let mut collected = Collected::default();
@@ -82,6 +85,9 @@ impl Workspace {
                 let ours = prefixes.iter().any(|prefix| name.starts_with(prefix)) && (!anybodys || trust::is_own(path));
                 ours && is_old(path, now, demanded(name, older_than)) && !is_used(path, name)
             }));
+        }
+        if self.trusted(&self.frames()).is_ok() {
+            found.extend(entries(&self.frames()).filter(|path| is_old(path, now, FRAME_AGE.max(older_than))));
         }
         found
     }

@@ -93,6 +93,8 @@ pub mod driver;
 mod embedded;
 mod error;
 mod fault;
+#[cfg(feature = "jit")]
+pub mod frames;
 mod goal;
 #[cfg(feature = "jit")]
 mod jit;

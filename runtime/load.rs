@@ -131,6 +131,11 @@ impl Library {
             Place::Cuda(ordinal) => {
                 let unlike = |why| Error::Image { uri: spec.uri.clone(), target, origin, why };
                 checked_image(&image, origin, judged, &spec.entry()).map_err(unlike)?;
+                // The driver takes a text up to its zero.
+                let mut image = image;
+                if matches!(target, Target::Compute(..)) && origin != Origin::Bundle {
+                    image.push(0);
+                }
                 let (ready, device) = driver::device(ordinal)?;
                 Code::load_cuda(ready, ordinal, &image, &spec.entry()).map_err(|source| {
                     if !source.rejects_image() {
@@ -273,6 +278,13 @@ pub(crate) fn registry_key(op: OpId, index: SpecIndex, place: Place) -> u64 {
 /// itself reports success for a foreign or torn one.
 fn checked_image(image: &[u8], origin: Origin, judged: verdict::Image, entry: &str) -> Result<(), String> {
     let target = judged.target;
+    if let Target::Compute(..) = target {
+        let checked = match origin {
+            Origin::Bundle => fatbin::check_single_ptx(image, target, entry, judged.toolkit),
+            _ => fatbin::check_ptx(image, target, entry, judged.toolkit),
+        };
+        return checked.map_err(|e| e.to_string());
+    }
     let facts = if origin == Origin::Bundle {
         fatbin::check_single(image, target, entry).map_err(|e| match e.source() {
             Some(source) => format!("{e}: {source}"),

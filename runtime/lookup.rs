@@ -107,7 +107,7 @@ impl Library {
         };
         if self.config.profile == Profile::Release {
             let params = self.config.version_bypass.is_some().then(|| self.params_digest(op)).transpose()?;
-            let wanted = Wanted { spec, source_key, params, thorough };
+            let wanted = Wanted { spec, source_key, params, thorough, ptx: self.config.ptx };
             if let Some((bundle, entry)) = self.bundles.find(&wanted, goal, &mut decision) {
                 return Ok((decision, Some(Candidate::Bundle(bundle, entry))));
             }
@@ -186,7 +186,7 @@ impl Library {
             }
             return None;
         }
-        let (best, trace) = goal.select(fitting.into_iter().map(|a| (a.metadata.judged(), a)));
+        let (best, trace) = goal.select(fitting.into_iter().map(|a| (a.metadata.judged(), a)), self.config.ptx);
         decision.note_all(&place, trace);
         best
     }

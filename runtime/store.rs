@@ -299,6 +299,26 @@ impl Drop for Staged {
     }
 }
 
+/// Writes a file of the store whole or not at all; one of that name is replaced.
+///
+/// # Errors
+/// If it cannot be written; then nothing of it is left.
+#[cfg(feature = "jit")]
+pub(crate) fn publish_file(workspace: &Workspace, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    workspace.make(path.parent().expect("bug: a path below the store").to_owned())?;
+    let staged = workspace.make(workspace.staging())?.join(Owner::this().name("stage-"));
+    let written = workspace.create().create_new(true).open(&staged).and_then(|mut file| {
+        workspace.share(&staged, 0o660);
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&staged, path)
+    });
+    if written.is_err() {
+        let _ = std::fs::remove_file(&staged);
+    }
+    written
+}
+
 /// What the names in a folder say; none if there is no such folder. Other names are not ours.
 fn names<T: std::str::FromStr + Ord>(folder: &Path) -> Result<BTreeSet<T>, StoreError> {
     let list = || {

@@ -9,6 +9,7 @@
 //!       meta.json                        everything needed to judge and reproduce it
 //!       build.json                       the exact compile manifest
 //!     locks/<build_key>.lock             taken while compiling
+//!     frames/<key>                       compressed frames of bundles
 //!     stage/                             what is about to become an entry; damaged entries are moved here
 //!   tmp/                                 where compiler processes work
 //!   host/                                the host target's runtime object
@@ -77,6 +78,15 @@ impl Workspace {
     }
     pub(crate) fn locks(&self) -> PathBuf {
         self.store.join("locks")
+    }
+    /// Compressed frames of bundles that were baked.
+    pub(crate) fn frames(&self) -> PathBuf {
+        self.store.join("frames")
+    }
+    /// What compilations took before.
+    #[must_use]
+    pub fn costs(&self) -> PathBuf {
+        self.store.join("costs.json")
     }
     /// What is about to become an entry: a rename takes it there, so it is on the store's file system by construction.
     pub(crate) fn staging(&self) -> PathBuf {

@@ -7,10 +7,11 @@ use parbake::decision::Origin;
 use parbake::model::bundle::Bundle;
 use parbake::model::identity::Profile;
 use parbake::model::op::Op;
+use parbake::model::target::Arch;
 use parbake::model::{Target, fatbin};
 use parbake::{Goal, Library};
 use parbake_codegen::artifact::Made;
-use parbake_codegen::baking::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only, Packing};
 use parbake_codegen::toolchain::{Search, find_nvfatbin};
 use std::collections::BTreeMap;
 
@@ -48,7 +49,10 @@ fn bake(world: &World, archs: &str, threads: usize) -> Option<Vec<u8>> {
             .map_err(|e| e.report())
     };
     let params = |op: &Op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report());
-    Some(baking::pack(&plan, made, &params, &packer, 3, threads).unwrap())
+    Some(
+        baking::pack(&plan, made, &Packing { params: &params, nvfatbin: &packer, level: 3, threads, keep: None })
+            .unwrap(),
+    )
 }
 
 #[test]
@@ -79,7 +83,13 @@ fn code_under_a_false_label_is_not_packed() {
     };
     // nvFatbin itself takes it.
     let params = |_: &Op| library.params_digest(op).map_err(|e| e.report());
-    let report = baking::pack(&plan, vec![made], &params, &packer, 3, 1).unwrap_err().to_string();
+    let report = baking::pack(
+        &plan,
+        vec![made],
+        &Packing { params: &params, nvfatbin: &packer, level: 3, threads: 1, keep: None },
+    )
+    .unwrap_err()
+    .to_string();
     assert!(report.contains("sm_90a") && report.contains("sm_90 "), "{report}");
 }
 
@@ -167,4 +177,36 @@ fn an_unknown_value_or_target_is_an_error_that_says_what_there_is() {
     let bf16 = Only::from([("dtype".to_owned(), vec!["bf16".to_owned()])]);
     let text = plan("norm/rmsnorm", &bf16, "75");
     assert!(text.contains("sm_75") && text.contains("bf16 conversion"), "{text}");
+}
+
+#[test]
+fn ptx_serves_where_it_is_asked_for_and_nothing_else_does() {
+    let world = World::new();
+    let Some(bytes) = bake(&world, "80,compute_80", 2) else { return };
+    let bundle = Bundle::open(bytes.clone()).unwrap();
+    bundle.verify().unwrap();
+    let ptx: Target = "compute_80".parse().unwrap();
+    for entry in bundle.entries().iter().filter(|entry| entry.target == ptx) {
+        let kinds: Vec<_> = fatbin::read(&bundle.image(entry).unwrap()).unwrap().iter().map(|i| i.kind).collect();
+        assert_eq!(kinds, [fatbin::Kind::Ptx]);
+    }
+    let path = world.folder.path().join("ptx.pbk");
+    std::fs::write(&path, bytes).unwrap();
+    let explain = |allowed: bool, arch: u16, driver: &str| {
+        let mut config = world.config.clone();
+        (config.bundles, config.jit, config.ptx) = (vec![path.clone()], false, allowed);
+        config.cache = false;
+        let library = Library::open(config).unwrap();
+        let op = library.op("rmsnorm").unwrap();
+        let spec = library.spec(op, &[("dtype".into(), "bf16".into())], ptx).unwrap();
+        let decision = library.explain(op, &spec, Goal::Device(Arch(arch), driver.parse().unwrap())).unwrap();
+        (decision.target.map(|t| t.to_string()), decision.to_string())
+    };
+    assert_eq!(explain(true, 86, "13.0").0.as_deref(), Some("sm_80"), "machine code comes first");
+    assert_eq!(explain(true, 120, "13.0").0.as_deref(), Some("compute_80"));
+    // A driver that is older than the toolkit does not read its PTX, though it runs its machine code.
+    assert!(explain(true, 120, "12.8").1.contains("PTX of CUDA 12.9"));
+    assert_eq!(explain(true, 80, "12.8").0.as_deref(), Some("sm_80"));
+    let (target, why) = explain(false, 120, "13.0");
+    assert!(target.is_none() && why.contains("PARBAKE_PTX"), "{why}");
 }

@@ -17,7 +17,7 @@ use parbake::model::{Language, Target, space};
 use parbake::store::Artifact;
 use parbake::{Error, Library, Place, Stream, Tensor};
 use parbake_codegen::artifact::Made;
-use parbake_codegen::baking::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only, Packing};
 use parbake_codegen::toolchain::{Search, Toolchain, find_nvfatbin};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -71,6 +71,12 @@ fn cubins_do_not_depend_on_the_folder_and_are_what_the_launcher_fills() {
         assert!(!made.bytes.windows(folder.len()).any(|w| w == folder.as_bytes()), "the folder's name is in the cubin");
         assert_eq!(compile(&first, &*toolchain, &spec, target).unwrap().1, Origin::Store);
     }
+    let lines = |library: &Library| {
+        let (op, target, profile) = (library.op(OP).unwrap(), "sm_90a".parse().unwrap(), Profile::Lineinfo);
+        library.obtain(op, &spec(library, "bf16", 4, 16), target, &*toolchain, profile).unwrap().0.bytes
+    };
+    let made = lines(&first);
+    assert!(made == lines(&second) && made.windows(16).any(|w| w == b"gated_rmsnorm.py"));
 }
 
 #[test]
@@ -202,7 +208,8 @@ fn bake(world: &World) -> Option<PathBuf> {
             .map_err(|e| e.report())
     };
     let path = world.folder.path().join("triton.pbk");
-    std::fs::write(&path, baking::pack(&plan, made, &params, &packer, 3, 1).unwrap()).unwrap();
+    let packing = Packing { params: &params, nvfatbin: &packer, level: 3, threads: 1, keep: None };
+    std::fs::write(&path, baking::pack(&plan, made, &packing).unwrap()).unwrap();
     Some(path)
 }
 

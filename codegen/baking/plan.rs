@@ -86,11 +86,6 @@ pub fn plan<'a>(
     let wanted = |spec: &Spec| {
         only.iter().all(|(axis, values)| spec.axis(axis).is_none_or(|v| values.iter().any(|wanted| wanted == v)))
     };
-    if let Some(target) = targets.iter().find(|t| matches!(t, Target::Compute(..))) {
-        return Err(Report::new("PB-1119", Class::Usage, "PTX is not packed yet: name sm_ targets")
-            .with("expected", format!("sm_{}", target.digits()))
-            .with("got", target.to_string()));
-    }
     let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
     // Why a target lacks what others have.
     let mut reasons = BTreeSet::new();
@@ -130,6 +125,12 @@ pub fn plan<'a>(
         .help(format!("known architectures: {}", known_targets())));
     }
     Ok(plan)
+}
+
+/// The pattern that names the ops of some specs, whatever their language; without specs, that of all ops.
+pub fn naming(specs: &[Spec]) -> String {
+    let ops: BTreeSet<&str> = specs.iter().map(|spec| spec.op.as_str()).collect();
+    if ops.is_empty() { "*".to_owned() } else { ops.into_iter().collect::<Vec<_>>().join(",") }
 }
 
 /// Why an op that a pattern matches is left out all the same.

@@ -1,17 +1,19 @@
 //! A bake as a build script asks for it: by settings, without a store, in one process.
 
-use super::pack::pack;
-use super::plan::{Job, Only, plan};
+use super::pack::{Packing, pack};
+use super::plan::{Job, Only, naming, plan};
 use super::threads::run;
 use crate::artifact;
 use crate::registry::{Entry, Registry};
 use crate::toolchain::{Search, Toolchain, TritonSettings, find_nvfatbin, find_nvrtc, find_triton};
 use parbake_model::bundle::LEVEL;
-use parbake_model::identity::Profile;
+use parbake_model::identity::{Profile, Spec};
+use parbake_model::lock::Lock;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Language, Target, source};
+use parbake_model::{Digest, Language, Target, source, space};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,24 +22,51 @@ use std::sync::Arc;
 pub struct Request {
     registry: Registry,
     targets: Vec<Target>,
+    lock: Option<Lock>,
     config: Config,
 }
 
 impl Request {
-    /// What the environment asks for: `PARBAKE_AOT_OPS` for `PARBAKE_AOT_ARCHS`.
+    /// What the environment asks for: the specs of `PARBAKE_AOT_LOCK`, else `PARBAKE_AOT_OPS`, for `PARBAKE_AOT_ARCHS`.
     ///
     /// # Errors
     /// A setting that is missing or cannot be used, or ops that cannot be read.
     pub fn from_env(kernels: &Path) -> Result<Self, Report> {
         let config = Config::from_env().map_err(|e| Report::new(e.code(), Class::Usage, e.to_string()))?;
-        let targets = config.aot_archs.clone().ok_or_else(|| {
+        let lock = config.aot_lock.as_deref().map(read_lock).transpose()?;
+        let of_lock = lock.as_ref().map(|lock| lock.targets.clone()).filter(|targets| !targets.is_empty());
+        let targets = config.aot_archs.clone().or(of_lock).ok_or_else(|| {
             Report::new("PB-1114", Class::Usage, "the feature `aot` bakes for an explicit list of architectures")
                 .with("expected", "PARBAKE_AOT_ARCHS=80,90a")
                 .with("got", "PARBAKE_AOT_ARCHS is not set")
         })?;
         let registry = Registry::read(kernels).map_err(|e| Report::new(e.code(), Class::Failed, e.to_string()))?;
-        Ok(Self { registry, targets, config })
+        Ok(Self { registry, targets, lock, config })
     }
+}
+
+fn read_lock(path: &Path) -> Result<Lock, Report> {
+    let refuse = |code, why: String| {
+        let what = format!("PARBAKE_AOT_LOCK={} cannot be used", path.display());
+        Report::new(code, Class::Environment, what).caused_by(why)
+    };
+    let text = std::fs::read(path).map_err(|e| refuse("PB-3145", e.to_string()))?;
+    Lock::from_json(&text).map_err(|e| refuse(e.code(), e.to_string()))
+}
+
+/// The specs of a lock, all of which must be of the registry.
+fn locked(lock: &Lock, registry: &Registry) -> Result<Vec<Spec>, Report> {
+    let all = registry.entries.iter().flat_map(|entry| space::specs(&entry.op)).map(|(spec, _)| (spec.spec_id, spec));
+    let all: BTreeMap<Digest, Spec> = all.collect();
+    let unknown = lock.specs.iter().filter(|locked| !all.contains_key(&locked.spec_id));
+    let unknown: Vec<String> = unknown.map(|locked| format!("{} {:?}", locked.op, locked.axes)).collect();
+    if !unknown.is_empty() {
+        let what = format!("the lock names {} specs that these sources do not have", unknown.len());
+        return Err(Report::new("PB-2006", Class::Failed, what)
+            .with("specs", unknown.join("\n"))
+            .help("write the lock again: parbake lock …"));
+    }
+    Ok(lock.specs.iter().filter_map(|locked| all.get(&locked.spec_id).cloned()).collect())
 }
 
 /// Bakes a request into a bundle's bytes.
@@ -46,7 +75,15 @@ impl Request {
 /// What is missing, or the first thing that failed.
 pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
     let ops = request.registry.entries.iter().map(|e| &e.op);
-    let plan = plan(ops, &request.config.aot_ops, &Only::new(), &request.targets)?;
+    let plan = match &request.lock {
+        None => plan(ops, &request.config.aot_ops, &Only::new(), &request.targets)?,
+        Some(lock) => {
+            let specs = locked(lock, &request.registry)?;
+            let mut plan = plan(ops, &naming(&specs), &Only::new(), &request.targets)?;
+            plan.keep(&specs);
+            plan
+        }
+    };
     let search = |target| Search {
         explicit: request.config.nvrtc.clone(),
         toolchains: request.config.toolchains.clone(),
@@ -83,5 +120,6 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
         let digest = source::params_digest(&request.registry.tree, op);
         digest.map_err(|e| Report::new("PB-1104", Class::Environment, e.to_string()))
     };
-    pack(&plan, made, &params, &nvfatbin, LEVEL, request.config.jobs)
+    let (params, nvfatbin, threads) = (&params, &nvfatbin, request.config.jobs);
+    pack(&plan, made, &Packing { params, nvfatbin, level: LEVEL, threads, keep: None })
 }

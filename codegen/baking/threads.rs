@@ -42,3 +42,27 @@ pub fn run(
     }
     if reports.is_empty() { Ok(made) } else { Err(reports) }
 }
+
+/// Does something with each of a list on some threads; results come back in its order.
+///
+/// # Panics
+/// If the work panics.
+pub fn on_threads<T: Sync, R: Send>(threads: usize, list: &[T], work: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let results: Vec<Mutex<Option<R>>> = list.iter().map(|_| Mutex::default()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, list.len().max(1)) {
+            scope.spawn(|| {
+                while let Some((each, slot)) = {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    list.get(i).zip(results.get(i))
+                } {
+                    let result = work(each);
+                    *slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(result);
+                }
+            });
+        }
+    });
+    let taken = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.into_iter().map(|slot| taken(slot).expect("bug: one was left out")).collect()
+}

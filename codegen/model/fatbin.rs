@@ -275,13 +275,22 @@ pub fn check_single(bytes: &[u8], expected: Target, entry: &str) -> Result<Cubin
     Ok(facts)
 }
 
-/// Checks that a fatbin holds one plain PTX text for `expected`, by its label and by its `.target` line, with the
-/// kernel `entry`, and of a version that a driver for `toolkit` reads.
+/// Checks that a fatbin holds one plain PTX text for `expected`, by its label and by what it says of itself
+/// ([`check_ptx`]).
 ///
 /// # Errors
 /// The first thing that is not so.
 pub fn check_single_ptx(bytes: &[u8], expected: Target, entry: &str, toolkit: Toolkit) -> Result<(), FatbinError> {
-    let text = String::from_utf8_lossy(single(bytes, expected)?);
+    check_ptx(single(bytes, expected)?, expected, entry, toolkit)
+}
+
+/// Checks that a PTX text is for `expected`, has the kernel `entry`, and is of a version that a driver for `toolkit`
+/// reads.
+///
+/// # Errors
+/// The first thing that is not so.
+pub fn check_ptx(text: &[u8], expected: Target, entry: &str, toolkit: Toolkit) -> Result<(), FatbinError> {
+    let text = String::from_utf8_lossy(text);
     let word = |line: &str, key: &str| {
         let rest = line.split_once(key)?.1.trim_start();
         rest.split(|c: char| c.is_ascii_whitespace() || matches!(c, '(' | ',' | ')')).next().map(str::to_owned)

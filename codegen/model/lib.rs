@@ -15,6 +15,7 @@ pub mod extent;
 pub mod fatbin;
 pub mod function;
 pub mod glob;
+pub mod gpu;
 pub mod identity;
 pub mod language;
 pub mod lock;

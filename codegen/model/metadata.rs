@@ -19,6 +19,9 @@ pub const MAX_BYTES: usize = 4 << 20;
 /// Name of the artifact of a GPU target in its entry.
 pub const CUBIN_FILE: &str = "kernel.cubin";
 
+/// Name of the artifact of a PTX target in its entry.
+pub const PTX_FILE: &str = "kernel.ptx";
+
 /// Name of the artifact of the host target in its entry.
 pub const HOST_FILE: &str = "kernel.so";
 
@@ -122,7 +125,11 @@ impl Metadata {
     /// The name of the artifact's file for a target.
     #[must_use]
     pub fn file_for(target: Target) -> &'static str {
-        if target == Target::Host { HOST_FILE } else { CUBIN_FILE }
+        match target {
+            Target::Host => HOST_FILE,
+            Target::Sm(..) => CUBIN_FILE,
+            Target::Compute(..) => PTX_FILE,
+        }
     }
 
     /// What a verdict needs to know.

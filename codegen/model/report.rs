@@ -1,9 +1,11 @@
 //! One shape for every error that a person reads: what, where, expected, got, why, and what to do.
 
+use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
 
 /// Whose fault an error is; decides the exit status of the command line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Class {
     /// The thing asked for does not hold: a check failed. Exit status 1.
     Failed,
@@ -14,7 +16,7 @@ pub enum Class {
 }
 
 /// An error for a person, with a stable code.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Report {
     /// Stable code, `PB-1203`.
     pub code: &'static str,
@@ -28,6 +30,26 @@ pub struct Report {
     pub causes: Vec<String>,
     /// Commands or edits that help.
     pub help: Vec<String>,
+}
+
+/// A report that another process made has a code of our table.
+impl<'de> Deserialize<'de> for Report {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Told {
+            code: String,
+            class: Class,
+            what: String,
+            details: Vec<(String, String)>,
+            causes: Vec<String>,
+            help: Vec<String>,
+        }
+        let Told { code, class, what, details, causes, help } = Told::deserialize(d)?;
+        let known = crate::codes::find(&code).map(|known| known.code);
+        let code = known.ok_or_else(|| serde::de::Error::custom(format!("no error has the code {code}")))?;
+        Ok(Self { code, class, what, details, causes, help })
+    }
 }
 
 impl Report {

@@ -44,7 +44,13 @@ pub const SETTINGS: &[Setting] = &[
         "PARBAKE_AOT_ARCHS",
         "targets",
         "none",
-        "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by that feature",
+        "Targets that a build with the feature `aot` bakes and embeds, as in `80,90a`; required by it without a lock",
+    ),
+    setting(
+        "PARBAKE_AOT_LOCK",
+        "path",
+        "none",
+        "A lock of the specs that such a build bakes, for its targets unless `PARBAKE_AOT_ARCHS` is set",
     ),
     setting("PARBAKE_AOT_OPS", "globs", "*", "Ops that such a build bakes, as in `norm/*,rope`"),
     setting(
@@ -182,6 +188,12 @@ pub const SETTINGS: &[Setting] = &[
         "Minisign public keys (`RW…`, or files that hold one) of those whose bundles are trusted",
     ),
     setting(
+        "PARBAKE_PTX",
+        "on|off",
+        "off",
+        "Whether PTX from a bundle serves where no machine code does: the driver compiles it, which takes seconds",
+    ),
+    setting(
         "PARBAKE_SIGNATURE",
         "required|warn|off",
         "`off`; with PARBAKE_PUBLIC_KEYS `required`",
@@ -267,6 +279,8 @@ pub struct Config {
     pub aot_archs: Option<Vec<Target>>,
     /// Ops that such a build bakes.
     pub aot_ops: String,
+    /// A lock of what such a build bakes.
+    pub aot_lock: Option<PathBuf>,
     /// Targets requested besides those of the devices found.
     pub archs: Option<Vec<Target>>,
     /// Explicit bundles.
@@ -323,6 +337,8 @@ pub struct Config {
     pub public_keys: Vec<String>,
     /// What becomes of a bundle that none of the keys signed.
     pub signature: SignaturePolicy,
+    /// Whether PTX serves where no machine code does.
+    pub ptx: bool,
     /// Where the store is, if not below the workspace.
     pub store: Option<PathBuf>,
     /// Where compilers work, if not below the workspace.
@@ -432,6 +448,7 @@ impl Config {
         let mut config = Self {
             aot_archs: None,
             aot_ops: "*".to_owned(),
+            aot_lock: None,
             archs: None,
             bundles: Vec::new(),
             cache: true,
@@ -460,6 +477,7 @@ impl Config {
             profile: Profile::Release,
             public_keys: Vec::new(),
             signature: SignaturePolicy::Off,
+            ptx: false,
             store: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
@@ -516,6 +534,7 @@ impl Config {
         let targets = || Target::parse_list(text).map_err(|e| bad(&format!("a list of architectures ({e})")));
         match setting.name {
             "PARBAKE_AOT_ARCHS" => self.aot_archs = Some(targets()?),
+            "PARBAKE_AOT_LOCK" => self.aot_lock = Some(path(text)?),
             "PARBAKE_AOT_OPS" => self.aot_ops = text.to_owned(),
             "PARBAKE_ARCHS" => self.archs = Some(targets()?),
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
@@ -567,6 +586,7 @@ impl Config {
                 self.signature = SignaturePolicy::Required;
                 self.public_keys = text.split(',').map(str::trim).map(key).collect::<Result<_, _>>()?;
             }
+            "PARBAKE_PTX" => self.ptx = flag()?,
             "PARBAKE_SIGNATURE" => {
                 let policies = [SignaturePolicy::Required, SignaturePolicy::Warn, SignaturePolicy::Off];
                 let found = policies.into_iter().find(|p| p.word() == text);

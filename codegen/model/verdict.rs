@@ -149,7 +149,7 @@ pub enum Reject {
         driver: Toolkit,
     },
     /// PTX would run, but was not asked for.
-    #[error("{image} would be compiled by the driver, which was not asked for")]
+    #[error("{image} would be compiled by the driver, which was not asked for (PARBAKE_PTX)")]
     PtxNotAllowed {
         /// The image's target.
         image: Target,
@@ -717,7 +717,7 @@ mod tests {
         let (best, trace) = choose(&["compute_80", "sm_90a", "sm_80"], 100, false);
         assert_eq!(best, None);
         let reasons: Vec<String> = trace.iter().map(|(_, r)| r.unwrap_err().to_string()).collect();
-        assert_eq!(reasons[0], "compute_80 would be compiled by the driver, which was not asked for");
+        assert_eq!(reasons[0], "compute_80 would be compiled by the driver, which was not asked for (PARBAKE_PTX)");
         assert_eq!(reasons[1], "sm_90a runs on compute capability 9.0 exactly; the device is 10.0");
         assert_eq!(reasons[2], "sm_80 runs on compute capability 8.x; the device is 10.0");
     }

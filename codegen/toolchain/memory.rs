@@ -25,10 +25,40 @@ pub fn estimate(kind: Kind) -> u64 {
 /// allows instead, and is used up whole. One always runs: it may need less than was thought.
 #[must_use]
 pub fn jobs(processors: usize, available: Option<u64>, limit: Option<u64>, estimate: u64) -> usize {
-    let free = available.map(|free| free.saturating_sub(RESERVE.max(free / RESERVED_SHARE)));
+    let free = available.map(spare);
     let Some(budget) = limit.or(free) else { return processors.max(1) };
     let fitting = usize::try_from(budget / estimate.max(1)).unwrap_or(usize::MAX);
     fitting.clamp(1, processors.max(1))
+}
+
+/// What of the bytes that are free is not left to others.
+#[must_use]
+pub fn spare(free: u64) -> u64 {
+    free.saturating_sub(RESERVE.max(free / RESERVED_SHARE))
+}
+
+/// The memory of a process, in KiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Resident {
+    /// What it has now.
+    pub now: u64,
+    /// The most that it had since it began, or since [`forget_peak`].
+    pub peak: u64,
+}
+
+/// The memory of a process, by its id or `self`; `None` if the kernel does not say.
+#[must_use]
+pub fn resident_kib(process: &str) -> Option<Resident> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let field = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse().ok())
+    };
+    Some(Resident { now: field("VmRSS:")?, peak: field("VmHWM:")? })
+}
+
+/// Lets the peak of this process begin anew. Where that is not possible it stays what it was.
+pub fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Bytes that are free for this process; `None` if the kernel does not say.
@@ -136,5 +166,7 @@ mod tests {
         assert_eq!(free("4:memory:/not/here\n"), None);
         assert_eq!(in_meminfo("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2 * MB));
         assert!(available().is_none_or(|bytes| bytes > 0));
+        let own = resident_kib("self").unwrap();
+        assert!(own.now > 0 && own.peak >= own.now / 2 && resident_kib("0").is_none());
     }
 }

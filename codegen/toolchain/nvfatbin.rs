@@ -30,6 +30,8 @@ table! {
         create: fn(*mut Handle, *const *const c_char, usize) -> c_int = "nvFatbinCreate";
         destroy: fn(*mut Handle) -> c_int = "nvFatbinDestroy";
         add_cubin: fn(Handle, *const c_void, usize, *const c_char, *const c_char) -> c_int = "nvFatbinAddCubin";
+        add_ptx: fn(Handle, *const c_char, usize, *const c_char, *const c_char, *const c_char) -> c_int
+            = "nvFatbinAddPTX";
         size: fn(Handle, *mut usize) -> c_int = "nvFatbinSize";
         get: fn(Handle, *mut c_void) -> c_int = "nvFatbinGet";
     }
@@ -91,17 +93,26 @@ impl Nvfatbin {
         format!("nvFatbin {} at {}", self.toolkit, self.path.display())
     }
 
-    /// A fatbin with this cubin as its only image. The same input gives the same bytes.
+    /// A fatbin with this cubin, or this PTX, as its only image. The same input gives the same bytes.
     ///
     /// # Errors
-    /// A target that is no machine code, bytes that are no cubin, or what the library says.
-    pub fn fatbin(&self, cubin: &[u8], target: Target) -> Result<Vec<u8>, ToolchainError> {
-        let Target::Sm(..) = target else {
-            let reason = "a fatbin of ours holds machine code only".to_owned();
-            return Err(ToolchainError::Unsupported { target, reason });
+    /// A target that is no GPU, bytes that are no cubin or no text, or what the library says.
+    pub fn fatbin(&self, given: &[u8], target: Target) -> Result<Vec<u8>, ToolchainError> {
+        let ptx = match target {
+            Target::Sm(..) => false,
+            Target::Compute(..) => true,
+            Target::Host => {
+                let reason = "a fatbin holds code for GPUs".to_owned();
+                return Err(ToolchainError::Unsupported { target, reason });
+            }
         };
-        if cubin.len() <= 64 || !cubin.starts_with(b"\x7fELF") {
-            return Err(self.output(target, "ELF file", format!("{} bytes of something else", cubin.len())));
+        let other = || format!("{} bytes of something else", given.len());
+        if !ptx && (given.len() <= 64 || !given.starts_with(b"\x7fELF")) {
+            return Err(self.output(target, "ELF file", other()));
+        }
+        let text = CString::new(given).ok().filter(|_| ptx);
+        if ptx && text.is_none() {
+            return Err(self.output(target, "PTX", other()));
         }
         let arch = CString::new(target.digits()).map_err(|_| ToolchainError::Nul { what: "target".into() })?;
         let options = OPTIONS.map(CStr::as_ptr);
@@ -109,19 +120,31 @@ impl Nvfatbin {
         // SAFETY: the options are static C strings, and the length is that of the array.
         let code = unsafe { (self.table.create)(&raw mut fatbin.handle, options.as_ptr(), options.len()) };
         self.ok("nvFatbinCreate", code)?;
-        // SAFETY: the handle was created above; pointer and length are those of a slice; both strings are terminated.
-        let code = unsafe {
-            (self.table.add_cubin)(fatbin.handle, cubin.as_ptr().cast(), cubin.len(), arch.as_ptr(), c"".as_ptr())
-        };
-        self.ok("nvFatbinAddCubin", code)?;
+        if let Some(text) = text {
+            let bytes = text.as_bytes_with_nul();
+            // SAFETY: the handle was created above; pointer and length are those of a text with its zero at the end; all
+            // strings are terminated.
+            let code = unsafe {
+                let (arch, none) = (arch.as_ptr(), c"".as_ptr());
+                (self.table.add_ptx)(fatbin.handle, bytes.as_ptr().cast(), bytes.len(), arch, none, none)
+            };
+            self.ok("nvFatbinAddPTX", code)?;
+        } else {
+            // SAFETY: the handle was created above; pointer and length are those of a slice; both strings are terminated.
+            let code = unsafe {
+                (self.table.add_cubin)(fatbin.handle, given.as_ptr().cast(), given.len(), arch.as_ptr(), c"".as_ptr())
+            };
+            self.ok("nvFatbinAddCubin", code)?;
+        }
         let mut bytes = 0;
         // SAFETY: the handle lives, and the call writes one integer.
         self.ok("nvFatbinSize", unsafe { (self.table.size)(fatbin.handle, &raw mut bytes) })?;
         let mut image = vec![0; bytes];
         // SAFETY: the buffer has the size that the library asked for.
         self.ok("nvFatbinGet", unsafe { (self.table.get)(fatbin.handle, image.as_mut_ptr().cast()) })?;
-        if image.len() <= cubin.len() || !image.starts_with(&MAGIC) {
-            return Err(self.output(target, "fatbin", format!("{} bytes for {}", image.len(), cubin.len())));
+        // Comments of a text are left out.
+        if (!ptx && image.len() <= given.len()) || !image.starts_with(&MAGIC) {
+            return Err(self.output(target, "fatbin", format!("{} bytes for {}", image.len(), given.len())));
         }
         Ok(image)
     }
@@ -164,6 +187,7 @@ impl Drop for Guard<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::{Toolchain, testing};
+    use parbake_model::Target;
     use parbake_model::identity::Profile;
     use parbake_model::op::Options;
 
@@ -182,7 +206,16 @@ mod tests {
             let error = nvfatbin.fatbin(&cubin, "sm_80".parse().unwrap()).unwrap_err();
             assert_eq!(error.code(), "PB-1511", "{error}");
             assert_eq!(nvfatbin.fatbin(&[0; 100], target).unwrap_err().code(), "PB-1512");
-            assert_eq!(nvfatbin.fatbin(&cubin, "compute_90".parse().unwrap()).unwrap_err().code(), "PB-1505");
+            assert_eq!(nvfatbin.fatbin(&cubin, Target::Host).unwrap_err().code(), "PB-1505");
+
+            let target: Target = "compute_90".parse().unwrap();
+            assert_eq!(nvfatbin.fatbin(&cubin, target).unwrap_err().code(), "PB-1512", "a cubin is no text");
+            let unit = testing::scale_unit("fatbin");
+            let ptx = nvrtc.compile(&nvrtc.plan(unit, target, &Options::default(), Profile::Release)).unwrap().bytes;
+            let fatbin = nvfatbin.fatbin(&ptx, target).unwrap();
+            assert_eq!(fatbin, nvfatbin.fatbin(&ptx, target).unwrap());
+            let toolkit = nvrtc.toolkit().unwrap();
+            parbake_model::fatbin::check_single_ptx(&fatbin, target, "fatbin", toolkit).unwrap();
         }
     }
 }

@@ -312,6 +312,27 @@ impl Drop for Group {
     }
 }
 
+/// The processes that a process started, and those that these started, as far as they still say so.
+#[must_use]
+pub fn descendants(process: u32) -> Vec<u32> {
+    let parent = |id: u32| -> Option<u32> {
+        let stat = std::fs::read(format!("/proc/{id}/stat")).ok()?;
+        // The name in brackets may hold anything.
+        let end = stat.iter().rposition(|&c| c == b')')?;
+        std::str::from_utf8(&stat[end + 1..]).ok()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    let ids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = ids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let pairs: Vec<(u32, u32)> = ids.filter_map(|id| Some((id, parent(id)?))).collect();
+    let mut found = vec![process];
+    let mut next = 0;
+    while let Some(&above) = found.get(next) {
+        found.extend(pairs.iter().filter(|(_, parent)| *parent == above).map(|(id, _)| *id));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
 /// A pipe that is read by its own thread, so that a full one never blocks the child.
 struct Pipe {
     text: Arc<Mutex<Vec<u8>>>,

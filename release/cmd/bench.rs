@@ -14,7 +14,7 @@ use parbake::memory::Memory;
 use parbake::trial::Trial;
 use parbake::{Goal, Library, Place, Stream, driver};
 use parbake_codegen::artifact::{self, Made};
-use parbake_codegen::baking::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only, Packing};
 use parbake_codegen::toolchain::find::find_nvcc_with;
 use parbake_codegen::toolchain::{NvccSettings, Search, Toolchain};
 use parbake_model::bundle::{Bundle, LEVEL};
@@ -282,7 +282,11 @@ fn family(library: &Library, rows: &mut Vec<Row>) -> Result<Vec<u8>, Failure> {
     let compiled = start.elapsed().as_secs_f64();
     let nvfatbin = |target, toolkit| packer(library, target, toolkit);
     let start = Instant::now();
-    let bytes = baking::pack(&plan, made, &params(library), &nvfatbin, LEVEL, jobs)?;
+    let bytes = baking::pack(
+        &plan,
+        made,
+        &Packing { params: &params(library), nvfatbin: &nvfatbin, level: LEVEL, threads: jobs, keep: None },
+    )?;
     let packed = start.elapsed().as_secs_f64();
     let images = plan.jobs.len();
     rows.push(row(

@@ -1,22 +1,29 @@
 //! `parbake build`: bakes a bundle.
 
+mod file;
+mod make;
+mod progress;
+
+pub(crate) use file::{cannot_write, write, write_with};
+
 use super::lock;
+use crate::fleet::Fleet;
 use crate::output::{Failure, Output};
 use crate::select;
-use indicatif::{ProgressBar, ProgressStyle};
+use parbake::frames::Frames;
 use parbake::{Library, Place, Site};
-use parbake_codegen::artifact::{self, Made};
-use parbake_codegen::baking::{self, Job, Only, Plan};
+use parbake_codegen::artifact;
+use parbake_codegen::baking::{self, Job, Keep, Only, Packing, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::identity::{Profile, Spec};
+use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Language, Target, Toolkit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,6 +43,9 @@ pub(crate) struct Args {
     /// Bakes the specs of a lock, for its targets unless `--arch` is given; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "only"])]
     lock: Option<PathBuf>,
+    /// A file that says what to bake for which GPUs (docs/fleet.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "op", "only", "lock", "toolkit", "min_driver", "level", "lineinfo"])]
+    fleet: Option<PathBuf>,
     /// The bundle to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -48,9 +58,15 @@ pub(crate) struct Args {
     /// Compression, 1 to 22: 12 takes a fifteenth of the time for an eighth more bytes
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL, value_parser = clap::value_parser!(i32).range(1..=22))]
     level: i32,
+    /// With line tables, for profilers: no instruction differs
+    #[arg(long)]
+    lineinfo: bool,
     /// Compilers that run at once [default: PARBAKE_JOBS, else as processors and memory allow]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     jobs: Option<u16>,
+    /// What all compilers may take together, as in `4G` [default: PARBAKE_MEMORY, else what is free]
+    #[arg(long, value_name = "SIZE", value_parser = select::size)]
+    memory: Option<u64>,
 }
 
 /// What a bake did.
@@ -78,36 +94,39 @@ pub(crate) struct Bake<'a> {
     pub(crate) toolkit: Option<Toolkit>,
     pub(crate) min_driver: Option<Toolkit>,
     pub(crate) level: i32,
+    pub(crate) profile: Profile,
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
-    let lock = args.lock.as_deref().map(lock::read).transpose()?;
+    let fleet = args.fleet.as_deref().map(Fleet::read).transpose()?;
+    let fleet = fleet.as_ref();
+    let lock = args.lock.or_else(|| fleet.and_then(Fleet::lock));
+    let lock = lock.as_deref().map(lock::read).transpose()?;
+    let of_fleet = fleet.map(Fleet::targets).transpose()?.unwrap_or_default();
     let targets = match &lock {
+        _ if !of_fleet.is_empty() => of_fleet,
         Some(lock) if args.arch.is_none() && !lock.targets.is_empty() => lock.targets.clone(),
         _ => select::targets(args.arch.as_deref(), &config)?,
     };
-    let only = args.ops.only()?;
+    let only = fleet.map_or_else(|| args.ops.only(), |fleet| Ok(fleet.only.clone()))?;
+    config.memory = args.memory.or(config.memory);
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
     let specs = match &lock {
-        Some(lock) => {
-            let wanted = library.locked(lock, &[Site::Place(Place::Host)])?;
-            Some(wanted.into_iter().map(|w| w.spec).collect::<Vec<Spec>>())
-        }
+        Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
         None => None,
     };
-    // A lock names its ops: one in a language of its own is in no wildcard.
-    let locked: BTreeSet<&str> = specs.iter().flatten().map(|spec| spec.op.as_str()).collect();
-    let locked = locked.into_iter().collect::<Vec<_>>().join(",");
+    let lineinfo = fleet.map_or(args.lineinfo, |fleet| fleet.lineinfo);
     let what = Bake {
-        op: if locked.is_empty() { &args.ops.op } else { &locked },
+        op: &fleet.map_or(args.ops.op, Fleet::op),
         only: &only,
         specs,
         targets: &targets,
         output: &args.output,
-        toolkit: args.toolkit,
-        min_driver: args.min_driver,
-        level: args.level,
+        toolkit: fleet.map_or(args.toolkit, |fleet| fleet.toolkit),
+        min_driver: fleet.map_or(args.min_driver, |fleet| fleet.min_driver),
+        level: fleet.and_then(|fleet| fleet.level).unwrap_or(args.level),
+        profile: if lineinfo { Profile::Lineinfo } else { Profile::Release },
     };
     let baked = bake(&library, &what, out)?;
     out.show(&baked, || text(&baked));
@@ -161,7 +180,9 @@ fn text(baked: &Baked) -> String {
 /// Makes a bundle, or finds that the one there is what it would make.
 pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
     let start = Instant::now();
-    let mut plan = baking::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    let named = what.specs.as_deref().map(baking::naming);
+    let pattern = named.as_deref().unwrap_or(what.op);
+    let mut plan = baking::plan(library.ops().map(|(_, op)| op), pattern, what.only, what.targets)?;
     if let Some(specs) = &what.specs {
         plan.keep(specs);
         if plan.jobs.is_empty() {
@@ -205,24 +226,21 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
         baked.seconds = start.elapsed().as_secs_f64();
         return Ok(baked);
     }
-    check_output(what.output)?;
-    let progress = Progress::new(plan.jobs.len(), out);
-    let from_store = std::sync::atomic::AtomicUsize::new(0);
-    let make = |job: &Job<'_>| {
-        let op = library.op(&job.op.name).map_err(|e| e.report())?;
-        let toolchain = &toolchains[&made_by(job)];
-        let (artifact, origin) =
-            library.obtain(op, &job.spec, job.target, &**toolchain, Profile::Release).map_err(|e| e.report())?;
-        if origin == parbake::decision::Origin::Store {
-            from_store.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
-        Ok(Made { bytes: artifact.bytes, metadata: artifact.metadata })
+    file::check_output(what.output)?;
+    let made = make::make(library, &plan, &toolchains, what, out)?;
+    let metadata: Vec<Metadata> = made.units.iter().map(|unit| unit.metadata.clone()).collect();
+    let frames = Frames::new(library.workspace().clone());
+    let (config, params) = (library.config(), params(library));
+    let packing = Packing {
+        params: &params,
+        nvfatbin: &nvfatbin,
+        level: what.level,
+        threads: config.jobs,
+        keep: config.cache.then_some(&frames as &dyn Keep),
     };
-    let made = baking::run(&plan, library.config().jobs, &make, &|done, job| progress.step(done, job))?;
-    progress.finish();
-    let bytes = baking::pack(&plan, made, &params(library), &nvfatbin, what.level, library.config().jobs)?;
+    let bytes = baking::pack_from(&plan, &metadata, &|i| make::image(&made.units[i]), &packing)?;
     write(what.output, &bytes)?;
-    baked.from_store = from_store.into_inner();
+    baked.from_store = made.from_store;
     baked.compiled = baked.images - baked.from_store;
     baked.bytes = bytes.len() as u64;
     baked.seconds = start.elapsed().as_secs_f64();
@@ -232,7 +250,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
 type Toolchains = BTreeMap<(Language, Target), Arc<dyn Toolchain>>;
 
 /// What decides which toolchain makes a job.
-fn made_by(job: &Job<'_>) -> (Language, Target) {
+pub(super) fn made_by(job: &Job<'_>) -> (Language, Target) {
     (job.op.language, job.target)
 }
 
@@ -278,8 +296,7 @@ fn up_to_date(
     for job in &plan.jobs {
         let sources = library.sources_digest(library.op(&job.op.name)?)?;
         let source_key = job.spec.source_key(job.op, sources).digest;
-        let key =
-            artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, job.target, Profile::Release).digest;
+        let key = artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, job.target, what.profile).digest;
         wanted.insert((source_key, job.target, key));
     }
     let current = bundle.details().is_ok_and(|d| {
@@ -296,70 +313,4 @@ fn sorted(plan: &Plan<'_>) -> Vec<parbake_model::bundle::Skipped> {
     let mut skipped = plan.skipped.clone();
     skipped.sort();
     skipped
-}
-
-/// Finds out before compiling whether the bundle can be written.
-fn check_output(path: &Path) -> Result<(), Report> {
-    let folder = folder_of(path);
-    tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| cannot_write(path).caused_by(e))
-}
-
-pub(super) fn cannot_write(path: &Path) -> Report {
-    Report::new("PB-1117", Class::Environment, format!("cannot write {}", path.display()))
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Writes a file whole or not at all.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Report> {
-    write_with(path, |file| file.write_all(bytes))
-}
-
-/// Writes a file piece by piece: whole or not at all.
-pub(super) fn write_with(
-    path: &Path,
-    work: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
-) -> Result<(), Report> {
-    let refuse = |e: std::io::Error| cannot_write(path).caused_by(e);
-    let mut file = tempfile::NamedTempFile::new_in(folder_of(path)).map_err(refuse)?;
-    work(file.as_file_mut()).and_then(|()| file.as_file().sync_all()).map_err(refuse)?;
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    std::fs::set_permissions(file.path(), readable).map_err(refuse)?;
-    file.persist(path).map(drop).map_err(|e| refuse(e.error))
-}
-
-/// A bar on a terminal, a line every now and then elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    total: usize,
-    lines: bool,
-}
-
-impl Progress {
-    fn new(total: usize, out: Output) -> Self {
-        let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let bar = terminal.then(|| {
-            let style =
-                ProgressStyle::with_template("{bar:40} {pos}/{len} {elapsed} {msg}").expect("bug: a fixed template");
-            ProgressBar::new(total as u64).with_style(style)
-        });
-        Self { lines: bar.is_none() && !out.json, bar, total }
-    }
-
-    fn step(&self, done: usize, job: &Job<'_>) {
-        if let Some(bar) = &self.bar {
-            bar.set_position(done as u64);
-            bar.set_message(format!("{} {}", job.spec.uri, job.target));
-        } else if self.lines && (done == self.total || done.is_multiple_of((self.total / 8).max(1))) {
-            crate::output::note(format!("  {done}/{} images", self.total));
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }

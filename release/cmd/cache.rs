@@ -2,6 +2,7 @@
 
 use crate::age;
 use crate::output::{Failure, Output};
+use crate::select;
 use crate::text::{self, Table};
 use parbake::cache::{Cache, Entry, Limits, Listing, Pruned, Reason, Removed, SETTLED, Standing};
 use parbake::store::StoreError;
@@ -11,7 +12,7 @@ use parbake_model::glob::glob;
 use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
-use parbake_model::settings::{self, Config};
+use parbake_model::settings::Config;
 use parbake_model::{Digest, Target};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
@@ -85,7 +86,7 @@ struct VerifyArgs {
 #[derive(clap::Args)]
 struct PruneArgs {
     /// What all entries may take, as in `512M` or `1G`
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = select::size)]
     max_size: Option<u64>,
     /// How long an entry may be left unused, as in `12h` or `30d`
     #[arg(long, value_name = "AGE", value_parser = duration)]
@@ -136,11 +137,6 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
         Action::Prune(args) => prune(&args, &cache, out),
         Action::Clear(args) => clear(&args, &cache, out),
     }
-}
-
-/// A number of bytes.
-fn size(text: &str) -> Result<u64, String> {
-    settings::bytes(text).ok_or_else(|| "expected a size above 0, as in `512M` or `1G` (powers of 1024)".to_owned())
 }
 
 /// A length of time.

@@ -8,6 +8,7 @@ use parbake::context::TargetContext;
 use parbake::driver;
 use parbake_codegen::baking::Only;
 use parbake_model::Target;
+use parbake_model::identity::Profile;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::target::Arch;
@@ -95,6 +96,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         toolkit: None,
         min_driver: None,
         level: 9,
+        profile: Profile::Release,
     };
     let settings = config.clone().without_bundles();
     let library = Library::open(settings.clone())?;

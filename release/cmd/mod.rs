@@ -22,3 +22,4 @@ pub(crate) mod toolchain;
 pub(crate) mod verify;
 pub(crate) mod wheel;
 pub(crate) mod why;
+pub(crate) mod worker;

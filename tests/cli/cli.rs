@@ -1,6 +1,7 @@
 //! The command line, as a person types it: the real program, in a workspace of its own.
 
 mod answers;
+mod bake;
 mod bench;
 mod bundles;
 mod cache;

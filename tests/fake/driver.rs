@@ -7,7 +7,7 @@ use parbake::model::Target;
 use parbake::model::identity::Profile;
 use parbake::model::op::Op;
 use parbake_codegen::artifact::Made;
-use parbake_codegen::baking::{self, Job, Only};
+use parbake_codegen::baking::{self, Job, Only, Packing};
 use parbake_codegen::toolchain::{Search, find_nvfatbin};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -203,6 +203,11 @@ pub(crate) fn bundle(archs: &str) -> Option<PathBuf> {
         find_nvfatbin(&Search { explicit: None, toolchains, want: Some(toolkit), driver: None, target })
             .map_err(|e| e.report())
     };
-    std::fs::write(&path, baking::pack(&plan, made, &params, &packer, 3, 2).unwrap()).unwrap();
+    std::fs::write(
+        &path,
+        baking::pack(&plan, made, &Packing { params: &params, nvfatbin: &packer, level: 3, threads: 2, keep: None })
+            .unwrap(),
+    )
+    .unwrap();
     Some(path)
 }

@@ -6,7 +6,7 @@ use parbake::model::op::Op;
 use parbake::model::settings::Config;
 use parbake::{Error, Goal, Library, Place};
 use parbake_codegen::artifact::Made;
-use parbake_codegen::baking;
+use parbake_codegen::baking::{self, Packing};
 use std::path::Path;
 use std::time::Duration;
 
@@ -80,7 +80,16 @@ fn bake(library: &Library, number: usize, path: &str) -> Answer {
         let made = Made { bytes: artifact.bytes, metadata: artifact.metadata };
         let params = |op: &Op| library.op(&op.name).and_then(|id| library.params_digest(id)).map_err(|e| e.report());
         let packer = |_, _| unreachable!("bug: shared objects are packed as they are");
-        std::fs::write(path, baking::pack(&plan, vec![made], &params, &packer, 3, 1).unwrap()).unwrap();
+        std::fs::write(
+            path,
+            baking::pack(
+                &plan,
+                vec![made],
+                &Packing { params: &params, nvfatbin: &packer, level: 3, threads: 1, keep: None },
+            )
+            .unwrap(),
+        )
+        .unwrap();
         Ok(origin.to_string())
     };
     Answer::of(bake())

@@ -36,15 +36,17 @@
 
 mod details;
 mod error;
+mod packed;
 mod read;
 mod verify;
 mod write;
 
 pub use details::{Details, ImageDetails, Skipped, SpecDetails};
 pub use error::{BundleError, PackError, Part};
+pub use packed::Packed;
 pub use read::{Bundle, Opening, ReadAt};
 pub use verify::Summary;
-pub use write::{BundleWriter, Item};
+pub use write::{BundleWriter, Item, Unit};
 
 use crate::digest::Digest;
 use crate::target::{Arch, Suffix, Target, Toolkit};

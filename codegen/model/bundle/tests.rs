@@ -192,6 +192,38 @@ fn the_bytes_depend_on_the_set_of_items_only() {
 }
 
 #[test]
+fn what_was_packed_before_gives_the_same_bytes() {
+    let mut items = mixed();
+    items.extend((0..9u32).map(|i| host("norm", &format!("n{i}"), &i.to_le_bytes().repeat(500_000))));
+    let expected = pack(&items);
+    let unit = |item: &Item| Unit { spec: item.spec.clone(), image: item.image.clone() };
+    items.sort_by(|a, b| unit(a).order().cmp(&unit(b).order()));
+    let mut writer = BundleWriter::new(base(), TEST_LEVEL);
+    for group in items.chunk_by(|a, b| (&a.spec.op, a.image.target) == (&b.spec.op, b.image.target)) {
+        let units: Vec<Unit> = group.iter().map(unit).collect();
+        let packed = Packed::of(group, TEST_LEVEL).unwrap();
+        let bytes = packed.to_bytes();
+        assert_eq!(Packed::from_bytes(&bytes).as_ref(), Some(&packed));
+        for at in [0, 9, bytes.len() / 2, bytes.len() - 1] {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert_eq!(Packed::from_bytes(&other), None);
+            assert_eq!(Packed::from_bytes(&bytes[..at]), None);
+        }
+        let digests: Vec<Digest> = group.iter().map(|item| Digest::of(&item.bytes)).collect();
+        let key = Packed::key(&units, &digests, "a packer", TEST_LEVEL);
+        assert_ne!(key, Packed::key(&units, &digests, "another packer", TEST_LEVEL));
+        assert_ne!(key, Packed::key(&units, &digests, "a packer", TEST_LEVEL + 1));
+        if digests.first() != digests.last() {
+            let turned: Vec<Digest> = digests.iter().rev().copied().collect();
+            assert_ne!(key, Packed::key(&units, &turned, "a packer", TEST_LEVEL));
+        }
+        writer.push_packed(units, packed);
+    }
+    assert!(writer.finish().unwrap() == expected);
+}
+
+#[test]
 fn items_can_be_packed_again() {
     let bytes = pack(&mixed());
     let bundle = open(&bytes).unwrap();

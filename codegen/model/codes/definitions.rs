@@ -119,12 +119,6 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "`parbake ops OP` shows axes and values.",
     ),
     row(
-        "PB-1119",
-        "PTX is not packed",
-        "A target of the form `compute_…` was asked for. Bundles hold machine code only.",
-        "Name `sm_` targets.",
-    ),
-    row(
         "PB-1120",
         "A launcher belongs to other sources",
         "The op's definition, parameters, launcher or reference in the kernel folder are not those that this program was built with. A launcher never fills the struct of another kernel, so the op can be baked, and not called.",
@@ -135,5 +129,29 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "Two Python functions have the same name",
         "Each op is a function of the package `parbake`, and so is each function of another library whose arguments an op's `[[peers]]` list. These names, those of families and what the package itself offers are all attributes of one module.",
         "Rename the op or its family, or leave out the peer's `arguments`: then it is named, and no function is made of it.",
+    ),
+    row(
+        "PB-1150",
+        "Recorded costs cannot be used",
+        "The file that `--costs` names cannot be read, or is not a list of what compilations took, as a bake leaves it as `costs.json` in its workspace. Shards are balanced by it, so all of them must be given the same one.",
+        "Name a file that a bake wrote, or leave `--costs` out: units are then shared out by their keys alone.",
+    ),
+    row(
+        "PB-1151",
+        "A worker process does not start",
+        "A bake compiles in processes of its own, which are the program itself with the argument `worker`. One of them could not be started, or ended before it was ready.",
+        "See what it said. `parbake worker` with no input should say that it is ready, and end. A limit on processes (`ulimit -u`) is a common reason.",
+    ),
+    row(
+        "PB-1152",
+        "The bake was interrupted",
+        "It was asked to end by a signal. What was compiled by then lies in the store; nothing was written under the name of the bundle.",
+        "Run the same command again: it goes on where it was.",
+    ),
+    row(
+        "PB-1153",
+        "The description of a fleet is wrong",
+        "The file that `parbake build --fleet` names cannot be read, has a field that is unknown or of the wrong type, names a GPU or an architecture that is not known, or a lock beside patterns.",
+        "Correct the line that is named. docs/fleet.md shows a whole file.",
     ),
 ];

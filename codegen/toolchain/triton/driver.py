@@ -33,11 +33,30 @@ def load(path):
     return module
 
 
+def name_files_from_here():
+    """Line tables hold names of files, which must not tell in which folder this ran, and their dates if they are found
+    where the assembler runs."""
+    from triton.compiler import code_generator
+
+    elsewhere = os.path.join(FOLDER, "elsewhere")
+    os.mkdir(elsewhere)
+    os.chdir(elsewhere)
+
+    found = code_generator.get_jit_fn_file_line
+
+    def relative(function):
+        name, line = found(function)
+        return os.path.relpath(name, FOLDER), line
+
+    code_generator.get_jit_fn_file_line = relative
+
+
 def compile_unit(manifest):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
+    name_files_from_here()
     unit = load(os.path.join(FOLDER, manifest["unit"]))
     fields = [name for name, _ in unit.PARAMETERS["fields"]]
     expect("parameters in the order of the struct's fields", fields, [*unit.TYPES, *SCRATCH])
@@ -59,7 +78,7 @@ def compile_unit(manifest):
     expect("bytes of scratch memory", (0, 0), (made.global_scratch_size, made.profile_scratch_size))
     if made.shared > unit.SHARED:
         end(2, f"dynamic shared memory: expected at most {unit.SHARED} bytes, got {made.shared}")
-    with open("kernel.cubin", "wb") as file:
+    with open(os.path.join(FOLDER, "kernel.cubin"), "wb") as file:
         file.write(compiled.asm["cubin"])
 
 

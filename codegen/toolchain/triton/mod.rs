@@ -1,8 +1,8 @@
 //! Triton: kernels in Python, compiled by a child process of a Python that has it, without a GPU.
 //!
 //! The process sees a private folder with the unit, what it imports and a link to Triton, and an environment that sets
-//! no knob of Triton's but those that are spelled as options. Its cubin depends on neither folder nor time, because line
-//! tables are left out: they would name the folder. Where a launcher and a kernel must agree, `driver.py` compares what
+//! no knob of Triton's but those that are spelled as options. Its cubin depends on neither folder nor time, as line
+//! tables name files from that folder on. Where a launcher and a kernel must agree, `driver.py` compares what
 //! Triton made with what the unit promises, and the parameters are read from the cubin.
 
 mod find;
