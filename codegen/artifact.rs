@@ -3,6 +3,7 @@
 use crate::layout;
 use crate::registry::Entry;
 use crate::render::{self, RenderError};
+use crate::spill;
 use crate::toolchain::{CompileManifest, Toolchain, Unit};
 use parbake_model::identity::{self, Profile, Spec};
 use parbake_model::metadata::{self, Metadata};
@@ -55,7 +56,7 @@ pub fn compile(
     source_key: Digest,
     build_key: Digest,
 ) -> Result<Made, Report> {
-    let compiled = toolchain.compile(manifest).map_err(|e| e.report())?;
+    let mut compiled = toolchain.compile(manifest).map_err(|e| e.report())?;
     let target = manifest.target;
     let wrong = |why: String| {
         Report::new("PB-1512", Class::Failed, format!("{} gave output that is not what was asked for", toolchain.id()))
@@ -82,6 +83,9 @@ pub fn compile(
             return Err(wrong(format!("kernels {:?}", facts.kernels)));
         }
         resources = facts.resources.get(&spec.entry()).copied();
+        if manifest.profile == Profile::Release && resources.is_some_and(|r| r.local_bytes > 0) {
+            compiled.log += &spill::ask(manifest, toolchain);
+        }
     }
     let metadata = Metadata {
         schema: metadata::SCHEMA,

@@ -3,11 +3,15 @@
 //! Exit status: 0 done, 1 the thing asked for does not hold, 2 wrong usage, 3 the environment lacks something.
 
 mod age;
+mod asked;
 mod checkout;
 mod cmd;
+mod difference;
 mod extract;
 mod fleet;
+mod html;
 mod output;
+mod published;
 mod seal;
 mod select;
 mod text;
@@ -37,14 +41,21 @@ enum Command {
     Supports(cmd::supports::Args),
     Why(cmd::why::Args),
     Lock(cmd::lock::Args),
+    Coverage(cmd::coverage::Args),
     Prepare(cmd::prepare::Args),
     Build(cmd::build::Args),
+    Compile(cmd::compile::Args),
+    Merge(cmd::merge::Args),
     #[command(hide = true)]
     Worker(cmd::worker::Args),
     Inspect(cmd::inspect::Args),
     Verify(cmd::verify::Args),
+    Diff(cmd::diff::Args),
+    Report(cmd::report::Args),
     Sign(cmd::sign::Args),
     Wheel(cmd::wheel::Args),
+    Publish(cmd::publish::Args),
+    Fetch(cmd::fetch::Args),
     Show(cmd::show::Args),
     Run(cmd::run::Args),
     Replay(cmd::replay::Args),
@@ -92,13 +103,20 @@ fn run(command: Command, out: Output) -> Result<(), Failure> {
         Command::Supports(args) => cmd::supports::run(args, config, out),
         Command::Why(args) => cmd::why::run(args, config, out),
         Command::Lock(args) => cmd::lock::run(args, config, out),
+        Command::Coverage(args) => cmd::coverage::run(args, config, out),
         Command::Prepare(args) => cmd::prepare::run(args, config, out),
         Command::Build(args) => cmd::build::run(args, config, out),
+        Command::Compile(args) => cmd::compile::run(args, config, out),
+        Command::Merge(args) => cmd::merge::run(args, config, out),
         Command::Worker(args) => cmd::worker::run(args, config, out),
         Command::Inspect(args) => cmd::inspect::run(args, config, out),
         Command::Verify(args) => cmd::verify::run(args, config, out),
+        Command::Diff(args) => cmd::diff::run(args, config, out),
+        Command::Report(args) => cmd::report::run(args, config, out),
         Command::Sign(args) => cmd::sign::run(args, config, out),
         Command::Wheel(args) => cmd::wheel::run(args, config, out),
+        Command::Publish(args) => cmd::publish::run(args, config, out),
+        Command::Fetch(args) => cmd::fetch::run(args, config, out),
         Command::Show(args) => cmd::show::run(args, config, out),
         Command::Run(args) => cmd::run::run(args, config, out),
         Command::Replay(args) => cmd::replay::run(args, config, out),

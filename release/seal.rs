@@ -4,7 +4,7 @@ use parbake::signature::{self, KeyId, Keys, SignatureError, Signed};
 use parbake_model::report::Report;
 use parbake_model::settings::{Config, SignaturePolicy};
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How far a bundle can be trusted.
 #[derive(Serialize)]
@@ -50,7 +50,29 @@ impl Trust {
         if self.policy == SignaturePolicy::Off {
             return Ok(signature::claimed(bundle).map_or(Seal::None, |key| Seal::Unchecked { key }));
         }
-        match signature::check(&self.keys, bundle, bytes) {
+        self.decide(signature::check(&self.keys, bundle, bytes))
+    }
+
+    /// Whether signatures are looked at.
+    pub(crate) fn looks(&self) -> bool {
+        self.policy != SignaturePolicy::Off
+    }
+
+    /// Judges bytes by a signature that was read already, if there is one; both come from `place`.
+    ///
+    /// # Errors
+    /// A signature that is required and not right.
+    pub(crate) fn judge_text(&self, place: &str, text: Option<&str>, bytes: &[u8]) -> Result<Seal, SignatureError> {
+        let place = PathBuf::from(place);
+        match text {
+            _ if !self.looks() => Ok(Seal::None),
+            Some(text) => self.decide(signature::check_text(&self.keys, place, text, bytes)),
+            None => self.decide(Err(SignatureError::Missing { expected: self.keys.words(), place })),
+        }
+    }
+
+    fn decide(&self, found: Result<Signed, SignatureError>) -> Result<Seal, SignatureError> {
+        match found {
             Ok(signed) => Ok(Seal::Valid(signed)),
             Err(e) if self.policy == SignaturePolicy::Warn => Ok(Seal::Invalid { code: e.code(), why: e.words() }),
             Err(e) => Err(e),

@@ -121,9 +121,24 @@ pub(crate) fn entries(number: usize) -> String {
     if number == 1 { "1 entry".to_owned() } else { format!("{number} entries") }
 }
 
+/// A word as a shell takes it.
+pub(crate) fn shell(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-,=:+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_for_a_shell_is_quoted_only_if_it_must_be() {
+        assert_eq!(["/a/b.lock", "a b", "it's", ""].map(shell), ["/a/b.lock", "'a b'", "'it'\\''s'", "''"]);
+    }
 
     #[test]
     fn columns_are_aligned_and_the_last_is_broken() {

@@ -235,10 +235,18 @@ impl Library {
             if let Some(kernel) = self.loaded(key) {
                 return Ok((kernel, *tactic, Origin::Registry));
             }
+            // A program asks for the best of its choices; another one counts if it serves.
             if self.uncovered.read().is_ok_and(|u| u.contains(&key)) {
+                if i == 0 {
+                    self.record_uncovered(op, index, goal.target());
+                }
                 continue;
             }
-            match self.load(op, &Spec::at(def, index), key, place, goal) {
+            let loaded = self.load(op, &Spec::at(def, index), key, place, goal);
+            if i == 0 || loaded.is_ok() {
+                self.record(op, index, goal.target(), loaded.as_ref().map(|kernel| kernel.origin));
+            }
+            match loaded {
                 Ok(kernel) => {
                     if i > 0 {
                         tracing::info!(op = def.name, tactic = ?tactic.0, "the best tactic is not covered; using the next that is");

@@ -26,6 +26,9 @@ use std::sync::{Arc, Mutex};
 
 type Shared = Arc<dyn Toolchain>;
 
+/// The texts of the host target's shim, by include name.
+type Shim = BTreeMap<String, String>;
+
 /// What decides a search: the language, the target, the driver, the toolkit that is asked for.
 type Wanted = (Language, Target, Option<Toolkit>, Option<Toolkit>);
 
@@ -72,7 +75,7 @@ fn search(library: &Library, (language, target, driver, want): Wanted) -> Result
         return Ok(find_triton(&search(&config.triton_python), &settings).map_err(|e| e.report())?);
     }
     if target == Target::Host {
-        return host(library);
+        return host(library, library.host_shim()?);
     }
     let search = search(&config.nvrtc);
     let nvrtc = find_nvrtc(&search).map_err(|e| e.report())?;
@@ -80,15 +83,7 @@ fn search(library: &Library, (language, target, driver, want): Wanted) -> Result
     Ok(nvrtc)
 }
 
-fn host(library: &Library) -> Result<Shared, Report> {
-    let none = || Error::NoSources { uri: "for the host target".into() }.report();
-    let tree = library.tree.as_ref().ok_or_else(none)?;
-    let mut shim = BTreeMap::new();
-    for name in ["pb_host.h", "pb_host.cpp"] {
-        let path = format!("{HOST}{name}");
-        let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
-        shim.insert(path, text.text().to_owned());
-    }
+fn host(library: &Library, shim: Shim) -> Result<Shared, Report> {
     let workspace = &library.workspace;
     // The shim's runtime object is part of a toolchain: all workspaces share it, if it can be written there.
     let shared = library.config.toolchains.join("host");
@@ -131,6 +126,30 @@ impl Library {
         self.jit.toolchain(self, (language, target, None, want))
     }
 
+    /// The texts of the host target's shim, by include name.
+    ///
+    /// # Errors
+    /// Sources that are not there or cannot be read.
+    pub fn host_shim(&self) -> Result<BTreeMap<String, String>, Report> {
+        let none = || Error::NoSources { uri: "for the host target".into() }.report();
+        let tree = self.tree.as_ref().ok_or_else(none)?;
+        let mut shim = Shim::new();
+        for name in ["pb_host.h", "pb_host.cpp"] {
+            let path = format!("{HOST}{name}");
+            let text = tree.read(&path).map_err(|e| Error::Source(e).report())?;
+            shim.insert(path, text.text().to_owned());
+        }
+        Ok(shim)
+    }
+
+    /// The toolchain for the host target with the texts of a shim that come from elsewhere.
+    ///
+    /// # Errors
+    /// If there is no compiler, or it does not say what it is.
+    pub fn host_toolchain(&self, shim: BTreeMap<String, String>) -> Result<Arc<dyn Toolchain>, Report> {
+        host(self, shim)
+    }
+
     /// The artifact of a spec for a target by a toolchain: from the store if it holds this very build, else compiled,
     /// verified and published. May be called from many threads and processes at once.
     ///
@@ -157,6 +176,14 @@ impl Library {
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
         }
+        // Another host may be at it. Always taken after the own lock, so nobody waits for each other.
+        let what = format!("{} for {target}", spec.uri);
+        let _shared = self.shared.as_ref().and_then(|shared| shared.lock(key, &what, self.config.lock_timeout));
+        if _shared.is_some()
+            && let Some(artifact) = self.in_shared(source_key, target, key)
+        {
+            return Ok((artifact, Origin::Store));
+        }
         let manifest = self.plan(op, spec, target, toolchain, profile)?;
         self.write_generated(spec, source_key, &manifest);
         let refuse = |report: Report| Error::Compile {
@@ -171,7 +198,11 @@ impl Library {
         }
         if self.config.cache {
             let build = serde_json::to_string_pretty(&manifest).expect("bug: a manifest is plain data") + "\n";
-            match self.store.publish(&metadata, &bytes, &build) {
+            let published = self.store.publish(&metadata, &bytes, &build);
+            if let Some(shared) = &self.shared {
+                shared.publish(&metadata, &bytes, &build);
+            }
+            match published {
                 Ok(artifact) => return Ok((artifact, Origin::Jit)),
                 Err(error) => say_once(&error),
             }
@@ -197,7 +228,17 @@ impl Library {
         Ok(self.stored(source_key, target, key))
     }
 
-    /// The entry of a build, if the store may be used; a damaged one is put aside.
+    /// The entry of a build in the shared store, as the own store then has it too.
+    fn in_shared(&self, source_key: Digest, target: Target, build_key: Digest) -> Option<Artifact> {
+        let shared = self.shared.as_ref()?;
+        let artifact = shared.get(source_key, target, build_key)?;
+        if let Some(folder) = &artifact.path {
+            cache::note_use(folder);
+        }
+        Some(shared.copy(&self.store, artifact))
+    }
+
+    /// The entry of a build, if the store may be used: the own one, else the shared one. A damaged one is put aside.
     fn stored(&self, source_key: Digest, target: Target, build_key: Digest) -> Option<Artifact> {
         let found = if self.config.cache { self.store.get(source_key, target, build_key) } else { Ok(None) };
         if let Err(StoreError::Damaged { .. }) = &found {
@@ -207,7 +248,7 @@ impl Library {
         if let Some(folder) = found.as_ref().and_then(|a| a.path.as_ref()) {
             cache::note_use(folder);
         }
-        found
+        found.or_else(|| self.in_shared(source_key, target, build_key))
     }
 
     /// Keeps what compilations took, beside what is known of others. Not being able to is no error.

@@ -7,9 +7,10 @@
 use crate::workspace::Workspace;
 use parbake_model::owner::Owner;
 use parbake_model::trust;
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// How old leftovers are when they are collected unasked.
@@ -96,11 +97,11 @@ impl Workspace {
         entries(&self.locks()).filter(move |path| is_old(path, now, older_than.max(LOCK_AGE)))
     }
 
-    /// Collects leftovers at most once in a process and once a day: after something was published, when a folder or
+    /// Collects leftovers at most once in a process and once a day for each store: after something was published, when a folder or
     /// two more to look at cost nothing beside the compilation.
     pub(crate) fn collect_now_and_then(&self) {
-        static DONE: AtomicBool = AtomicBool::new(false);
-        if DONE.swap(true, Ordering::Relaxed) {
+        static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+        if !DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(self.staging()) {
             return;
         }
         let last = std::fs::metadata(self.staging().join(STAMP)).and_then(|m| m.modified());

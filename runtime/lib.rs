@@ -79,6 +79,7 @@
 //! ```
 
 mod answer;
+mod asan;
 pub mod binding;
 mod bundles;
 pub mod cache;
@@ -108,6 +109,8 @@ mod lookup;
 pub mod memory;
 mod prepare;
 mod random;
+mod record;
+mod shared;
 pub mod signature;
 mod slot;
 mod stats;

@@ -10,6 +10,8 @@ use crate::code::Place;
 use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
+use crate::record::Recorder;
+use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
@@ -78,6 +80,7 @@ pub struct Library {
     pub(crate) tree: Option<KernelTree>,
     pub(crate) workspace: Workspace,
     pub(crate) store: Store,
+    pub(crate) shared: Option<Shared>,
     ops: Vec<LoadedOp>,
     /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
     built_in: Vec<Option<OpId>>,
@@ -85,6 +88,7 @@ pub struct Library {
     pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>, BuildHasherDefault<KeyHasher>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
+    pub(crate) recorder: Option<Recorder>,
     #[cfg(feature = "jit")]
     pub(crate) jit: crate::jit::Jit,
 }
@@ -113,12 +117,14 @@ impl Library {
             built_in: crate::modules::BINDINGS.iter().map(place).collect(),
             tree,
             store: Store::new(workspace.clone()),
+            shared: Shared::of(&config, &workspace),
             workspace,
             ops,
             bundles,
             kernels: RwLock::default(),
             uncovered: RwLock::default(),
             counters: Counters::default(),
+            recorder: config.record.as_deref().map(Recorder::new),
             #[cfg(feature = "jit")]
             jit: crate::jit::Jit::default(),
             config,
@@ -129,6 +135,11 @@ impl Library {
     #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
+    }
+    /// Whether the shared store was of no use to this process, which has been said then.
+    #[must_use]
+    pub fn shared_store_failed(&self) -> bool {
+        self.shared.as_ref().is_some_and(Shared::failed)
     }
     /// The workspace.
     #[must_use]

@@ -86,7 +86,10 @@ impl Library {
             return Ok((kernel, Origin::Registry));
         }
         let key = registry_key(op, id.index, place);
-        let kernel = self.load(op, spec, key, place, self.goal(place)?)?;
+        let goal = self.goal(place)?;
+        let loaded = self.load(op, spec, key, place, goal);
+        self.record(op, id.index, goal.target(), loaded.as_ref().map(|kernel| kernel.origin));
+        let kernel = loaded?;
         let origin = kernel.origin;
         Ok((kernel, origin))
     }
@@ -224,7 +227,11 @@ impl Library {
                     if let Some(folder) = &artifact.path {
                         cache::note_use(folder);
                     }
-                    Some(Image::of(*artifact, Origin::Store))
+                    let artifact = match &self.shared {
+                        Some(shared) => shared.copy(&self.store, *artifact),
+                        None => *artifact,
+                    };
+                    Some(Image::of(artifact, Origin::Store))
                 }
                 None => None,
             };
@@ -241,7 +248,13 @@ impl Library {
         match self.jit.on_demand(self, self.definition(op).language, goal) {
             Ok(toolchain) => {
                 decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
-                self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)
+                let (artifact, from) = self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)?;
+                // A bake refuses it; a call is better slow than not at all. It is said when it is compiled, not each time.
+                if let Some(spill) = parbake_codegen::spill::of(&artifact.metadata).filter(|_| from == Origin::Jit) {
+                    let (uri, target, by) = (&spec.uri, goal.target(), toolchain.id());
+                    tracing::warn!(uri, %target, "the kernel spills registers, which costs time: {spill}, by {by}");
+                }
+                Ok((artifact, from))
             }
             Err(report) => {
                 decision.miss("jit", Some(goal.target()), Miss::NoToolchain, &report);

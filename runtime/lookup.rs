@@ -5,7 +5,7 @@ use crate::decision::{Decision, Miss, Origin};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId};
-use crate::store::{Artifact, StoreError};
+use crate::store::{Artifact, Store, StoreError};
 use parbake_model::bundle::Entry;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
@@ -144,50 +144,95 @@ impl Library {
             let build_key =
                 parbake_codegen::artifact::build_key(&*toolchain, def, source_key, goal.target(), self.config.profile)
                     .digest;
-            return match self.store.get(source_key, goal.target(), build_key) {
+            let found = match self.store.get(source_key, goal.target(), build_key) {
                 Ok(Some(artifact)) => {
                     decision.note(place, Some(goal.target()), "holds this very build");
-                    Some(artifact)
+                    return Some(artifact);
                 }
-                Ok(None) => {
-                    let (miss, why) = self.store_absence(spec, source_key);
-                    decision.miss(place, Some(goal.target()), miss, why);
-                    None
-                }
-                Err(e) => {
-                    decision.miss(place, Some(goal.target()), damage(&e), e);
-                    None
-                }
+                Ok(None) => self.store_absence(spec, source_key),
+                Err(e) => (damage(&e), e.to_string()),
             };
+            decision.miss(place, Some(goal.target()), found.0, found.1);
+            return self.find_shared(goal, decision, |store, place, decision| {
+                let (miss, why) = match store.get(source_key, goal.target(), build_key) {
+                    Ok(Some(artifact)) => {
+                        decision.note(place, Some(goal.target()), "holds this very build");
+                        return Some(artifact);
+                    }
+                    Ok(None) => (Miss::NotCovered, "no entry".to_owned()),
+                    Err(e) => (damage(&e), e.to_string()),
+                };
+                decision.miss(place, Some(goal.target()), miss, why);
+                None
+            });
         }
         let _ = def;
+        if let Some(artifact) = self.find_any(&self.store, &place, source_key, goal, decision) {
+            return Some(artifact);
+        }
+        // What is there and does not serve has said so.
+        if !decision.steps.iter().any(|step| step.place == place) {
+            let (miss, why) = self.store_absence(spec, source_key);
+            decision.miss(place, None, miss, why);
+        }
+        self.find_shared(goal, decision, |store, place, decision| {
+            let found = self.find_any(store, place, source_key, goal, decision);
+            if found.is_none() && !decision.steps.iter().any(|step| step.place == place) {
+                decision.miss(place, None, Miss::NotCovered, "no entry");
+            }
+            found
+        })
+    }
+
+    /// Looks in the shared store, if there is one.
+    fn find_shared(
+        &self,
+        goal: Goal,
+        decision: &mut Decision,
+        look: impl FnOnce(&Store, &str, &mut Decision) -> Option<Artifact>,
+    ) -> Option<Artifact> {
+        let shared = self.shared.as_ref()?;
+        let place = shared.place();
+        match shared.store() {
+            Ok(store) => look(store, &place, decision),
+            Err(why) => {
+                decision.miss(place, Some(goal.target()), Miss::Unreadable, why);
+                None
+            }
+        }
+    }
+
+    /// The best of all entries of a source that fit a goal.
+    fn find_any(
+        &self,
+        store: &Store,
+        place: &str,
+        source_key: Digest,
+        goal: Goal,
+        decision: &mut Decision,
+    ) -> Option<Artifact> {
         let mut fitting = Vec::new();
-        let targets = self.store.targets(source_key).unwrap_or_else(|e| {
-            decision.miss(&place, None, damage(&e), e);
+        let targets = store.targets(source_key).unwrap_or_else(|e| {
+            decision.miss(place, None, damage(&e), e);
             Default::default()
         });
         for target in targets {
-            for found in self.store.all(source_key, target) {
+            for found in store.all(source_key, target) {
                 match found {
                     Ok(artifact) if !self.config.profile.is_served_by(artifact.metadata.profile) => {
                         let why = format!("a {} build", artifact.metadata.profile);
-                        decision.miss(&place, Some(target), Miss::OtherProfile, why);
+                        decision.miss(place, Some(target), Miss::OtherProfile, why);
                     }
                     Ok(artifact) => fitting.push(artifact),
-                    Err(e) => decision.miss(&place, Some(target), damage(&e), e),
+                    Err(e) => decision.miss(place, Some(target), damage(&e), e),
                 }
             }
         }
         if fitting.is_empty() {
-            // What is there and does not serve has said so.
-            if !decision.steps.iter().any(|step| step.place == place) {
-                let (miss, why) = self.store_absence(spec, source_key);
-                decision.miss(place, None, miss, why);
-            }
             return None;
         }
         let (best, trace) = goal.select(fitting.into_iter().map(|a| (a.metadata.judged(), a)), self.config.ptx);
-        decision.note_all(&place, trace);
+        decision.note_all(place, trace);
         best
     }
 

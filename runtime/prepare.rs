@@ -127,19 +127,34 @@ impl Library {
         Ok(wanted)
     }
 
-    /// The specs of a lock, each at every given site.
+    /// The specs of a lock, each at those of the given sites that it is wanted for.
     ///
     /// # Errors
-    /// [`Error::Lock`] with every spec that this library does not have: the op is gone, lost a value or has other options.
+    /// A site without a device; [`Error::Lock`] with every spec that this library does not have: the op is gone, lost a value or has other options.
     pub fn locked(&self, lock: &Lock, sites: &[Site]) -> Result<Vec<Wanted>, Error> {
-        let (mut wanted, mut unknown) = (Vec::new(), Vec::new());
+        let goals = sites.iter().map(|&site| Ok((site, self.goal_at(site)?.target())));
+        let goals = goals.collect::<Result<Vec<_>, Error>>()?;
+        let mut wanted = Vec::new();
+        for (locked, (op, spec)) in lock.specs.iter().zip(self.resolved(lock)?) {
+            let asked = goals.iter().filter(|(_, target)| lock.asks(locked, *target));
+            wanted.extend(asked.map(|&(site, _)| Wanted { op, spec: spec.clone(), site }));
+        }
+        Ok(wanted)
+    }
+
+    /// The specs of a lock, in its order, each with its op.
+    ///
+    /// # Errors
+    /// As [`Library::locked`].
+    pub fn resolved(&self, lock: &Lock) -> Result<Vec<(OpId, Spec)>, Error> {
+        let (mut found, mut unknown) = (Vec::new(), Vec::new());
         for locked in &lock.specs {
             match self.resolve(locked) {
-                Ok((op, spec)) => wanted.extend(sites.iter().map(|&site| Wanted { op, spec: spec.clone(), site })),
-                Err(why) => unknown.push((words(locked), why)),
+                Ok(pair) => found.push(pair),
+                Err(why) => unknown.push((locked.to_string(), why)),
             }
         }
-        if unknown.is_empty() { Ok(wanted) } else { Err(Error::Lock { unknown }) }
+        if unknown.is_empty() { Ok(found) } else { Err(Error::Lock { unknown }) }
     }
 
     /// A lock of everything that was loaded so far: what this job needed, for the next one to prepare.
@@ -147,8 +162,7 @@ impl Library {
     pub fn used(&self) -> Lock {
         let kernels = self.kernels.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let loaded: Vec<_> = kernels.values().filter_map(|slot| slot.kernel.get()).collect();
-        let targets = loaded.iter().map(|kernel| kernel.wanted);
-        Lock::new(loaded.iter().map(|kernel| &kernel.spec), targets)
+        Lock::of(loaded.iter().map(|kernel| (Locked::from(&kernel.spec), kernel.wanted)))
     }
 
     fn resolve(&self, locked: &Locked) -> Result<(OpId, Spec), String> {
@@ -205,7 +219,13 @@ impl Library {
             return Ok(None);
         }
         let decision = self.explain(wanted.op, &wanted.spec, goal)?;
-        Ok(decision.from.is_none().then_some(decision))
+        if decision.from.is_some() {
+            return Ok(None);
+        }
+        let gap = Error::NotCovered(Box::new(decision));
+        self.record(wanted.op, self.id(wanted.op, &wanted.spec)?.index, goal.target(), Err(&gap));
+        let Error::NotCovered(decision) = gap else { unreachable!("bug: it was just made") };
+        Ok(Some(*decision))
     }
 
     fn ready(&self, wanted: &Wanted) -> Result<Readied, Error> {
@@ -216,16 +236,16 @@ impl Library {
                 let target = kernel.decision.target.expect("bug: a loaded kernel has a target");
                 (target, from, kernel.compile_ms.filter(|_| from == Origin::Jit))
             }
-            Site::Target(_) => self.provide(*op, spec, self.goal_at(*site)?)?,
+            Site::Target(_) => {
+                let goal = self.goal_at(*site)?;
+                let provided = self.provide(*op, spec, goal);
+                let outcome = provided.as_ref().map(|&(_, from, _)| from);
+                self.record(*op, self.id(*op, spec)?.index, goal.target(), outcome);
+                provided?
+            }
         };
         Ok(Readied { spec: spec.to_string(), uri: spec.uri.clone(), target, from, compile_ms })
     }
-}
-
-fn words(locked: &Locked) -> String {
-    let axes = locked.axes.iter().map(|(name, value)| format!(" {name}={value}"));
-    let tactic = locked.tactic.iter().map(|(name, value)| format!(" {name}={value}"));
-    axes.chain(tactic).fold(locked.op.clone(), |text, part| text + &part)
 }
 
 /// One error as it is, more of them as one.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 pub const SUFFIX: &str = ".minisig";
 
 /// A signature has four lines; what is longer is none.
-const MAX_BYTES: u64 = 16 << 10;
+pub const MAX_BYTES: u64 = 16 << 10;
 
 /// The id of a key pair, which key and signatures carry. Shown as minisign shows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -117,7 +117,9 @@ impl Keys {
         self.0.is_empty()
     }
 
-    fn words(&self) -> String {
+    /// In words: their ids, or that there are none.
+    #[must_use]
+    pub fn words(&self) -> String {
         let ids: Vec<String> = self.ids().map(|id| id.to_string()).collect();
         if ids.is_empty() { "no key at all".to_owned() } else { ids.join(" or ") }
     }
@@ -267,17 +269,27 @@ pub fn claimed(bundle: &Path) -> Option<KeyId> {
 /// No signature, one that cannot be read, one by another key, or one of other bytes.
 pub fn check(keys: &Keys, bundle: &Path, bytes: &[u8]) -> Result<Signed, SignatureError> {
     let place = beside(bundle);
-    let expected = keys.words();
     let text = match bounded(&place) {
         Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(SignatureError::Missing { expected, place }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(SignatureError::Missing { expected: keys.words(), place });
+        }
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {
             return Err(SignatureError::Torn { place, why: e.to_string() });
         }
         Err(source) => return Err(SignatureError::Io { place, source }),
     };
+    check_text(keys, place, &text, bytes)
+}
+
+/// Checks a signature that comes from `place` against the bytes that it covers.
+///
+/// # Errors
+/// One by another key, or one of other bytes.
+pub fn check_text(keys: &Keys, place: PathBuf, text: &str, bytes: &[u8]) -> Result<Signed, SignatureError> {
+    let expected = keys.words();
     let torn = |why: String| SignatureError::Torn { place: place.clone(), why };
-    let signature = minisign_verify::Signature::decode(&text).map_err(|e| torn(e.to_string()))?;
+    let signature = minisign_verify::Signature::decode(text).map_err(|e| torn(e.to_string()))?;
     let line = text.lines().nth(1).unwrap_or_default();
     let id = KeyId::of_line(line).ok_or_else(|| torn("it is no base64".to_owned()))?;
     let Some((_, key)) = keys.0.iter().find(|(known, _)| *known == id) else {

@@ -3,6 +3,7 @@
 //! Outputs are poisoned with NaNs before the run, rows may be strided and memory unaligned, and whatever lies between
 //! and around the elements must be untouched afterwards. A NaN never passes.
 
+use crate::asan;
 use crate::binding::{Binding, Draw, Random, Rule};
 use crate::code::{Place, Stream};
 use crate::decision::Origin;
@@ -92,12 +93,30 @@ struct Placed {
     places: Vec<usize>,
 }
 
+impl Placed {
+    /// Lets a sanitizer watch over what is no element, or no longer. Only the host's memory is this process's.
+    fn watch(&mut self, place: Place, on: bool) {
+        let (memory, bytes) = (self.memory.pointer(), self.before.len());
+        if place != Place::Host {
+            return;
+        }
+        // SAFETY: the memory is that of this trial, which ends the watch after the call.
+        unsafe {
+            if on {
+                asan::close(memory, bytes, &self.places, self.tensor.dtype.bytes());
+            } else {
+                asan::open(memory, bytes);
+            }
+        }
+    }
+}
+
 impl Trial {
-    /// The first example of the op's trace template, with these axis values.
+    /// The first example of the op's trace template, with these axis values and the optional tensors that it gives.
     #[must_use]
     pub fn example(op: &Op, axes: BTreeMap<String, String>) -> Self {
         let dims = op.trace.examples.first().cloned().unwrap_or_default();
-        let (scalars, with) = (BTreeMap::new(), BTreeSet::new());
+        let (scalars, with) = (BTreeMap::new(), op.trace.given.iter().cloned().collect());
         let mut trial = Self { axes, dims, scalars, with, seed: 1, pad: 0, offset: 0, timed: 0 };
         // A value of an axis that is an extent or a scalar says what that is.
         for axis in &op.axes {
@@ -211,8 +230,11 @@ impl Trial {
         let scalars: Vec<f64> = def.scalars.iter().map(scalar).collect();
         let mut placed = self.place(def, binding, &scalars, place)?;
         let tensors: Vec<Tensor> = placed.iter().map(|p| p.as_ref().map_or(Tensor::ABSENT, |p| p.tensor)).collect();
+        placed.iter_mut().flatten().for_each(|p| p.watch(place, true));
         // SAFETY: the memory of every tensor lives until it is read back below.
-        let called = unsafe { library.call(op, &tensors, &scalars, place, Stream::DEFAULT)? };
+        let called = unsafe { library.call(op, &tensors, &scalars, place, Stream::DEFAULT) };
+        placed.iter_mut().flatten().for_each(|p| p.watch(place, false));
+        let called = called?;
         let after = placed.iter().map(|p| p.as_ref().map_or(Ok(Vec::new()), |p| p.memory.read()));
         let after = after.collect::<Result<Vec<_>, _>>()?;
 

@@ -44,6 +44,12 @@ impl Workspace {
         let [generated, store, temporary] = ["gen", "store", "tmp"].map(|part| root.join(part));
         Self { root, generated, store, temporary, shared: false }
     }
+    /// The store that several machines share, as a workspace that is nothing else; nothing is created.
+    #[must_use]
+    pub fn of_shared_store(config: &Config) -> Option<Self> {
+        let folder = config.store_shared.clone()?;
+        Some(Self { store: folder.clone(), shared: config.workspace_shared, ..Self::new(folder) })
+    }
     /// The workspace that the settings name; nothing is created.
     #[must_use]
     pub fn of(config: &Config) -> Self {

@@ -12,6 +12,7 @@ use parbake::decision::Origin;
 use parbake::model::bundle::Bundle;
 use parbake::model::dtype::DType;
 use parbake::model::identity::{Profile, Spec};
+use parbake::model::lock::Lock;
 use parbake::model::op::Op;
 use parbake::model::{Language, Target, space};
 use parbake::store::Artifact;
@@ -195,7 +196,7 @@ fn bake(world: &World) -> Option<PathBuf> {
     let targets = Target::parse_list("90a").unwrap();
     let mut plan = baking::plan(library.ops().map(|(_, op)| op), OP, &Only::new(), &targets).unwrap();
     let wanted = [1, 4, 16].map(|warps| spec(&library, "bf16", warps, 16));
-    plan.keep(&wanted);
+    plan.keep(&Lock::new(&wanted, []));
     let make = |job: &Job<'_>| {
         let made = compile(&library, &*toolchain, &job.spec, "sm_90a").map_err(|e| e.report())?;
         Ok(Made { bytes: made.0.bytes, metadata: made.0.metadata })

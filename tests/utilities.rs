@@ -14,9 +14,13 @@ mod norm;
 mod page;
 #[path = "utilities/quantization.rs"]
 mod quantization;
+#[path = "utilities/refusals.rs"]
+mod refusals;
 #[path = "utilities/rope.rs"]
 mod rope;
 #[path = "utilities/sampling.rs"]
 mod sampling;
+#[path = "utilities/schedules.rs"]
+mod schedules;
 #[path = "utilities/topk.rs"]
 mod topk;

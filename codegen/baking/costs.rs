@@ -77,6 +77,12 @@ impl Costs {
         }
     }
 
+    /// What this very compilation took, if it was recorded.
+    #[must_use]
+    pub fn known(&self, op: &str, spec_id: Digest, target: Target) -> Option<Cost> {
+        self.ops.get(op)?.get(&spec_id)?.get(&target).copied()
+    }
+
     /// What a compilation may take: what it took before; else the spec for other targets, or the op's other specs; else
     /// what a small kernel takes.
     #[must_use]

@@ -3,6 +3,8 @@
 use super::plan::Plan;
 use super::threads::on_threads;
 use crate::artifact::Made;
+use crate::parts::Label;
+use crate::spill;
 use crate::toolchain::Nvfatbin;
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, PackError, Packed, SpecDetails, Unit};
 use parbake_model::metadata::Metadata;
@@ -82,13 +84,14 @@ pub fn pack(plan: &Plan<'_>, made: Vec<Made>, packing: &Packing<'_>) -> Result<V
 /// target a thread are in memory at a time, and what was compressed before is not read.
 ///
 /// # Errors
-/// A packer that is missing or fails, or an image that is not what its metadata says.
+/// A kernel that spills, a packer that is missing or fails, or an image that is not what its metadata says.
 pub fn pack_from(
     plan: &Plan<'_>,
     made: &[Metadata],
     bytes: &(dyn Fn(usize) -> Result<Vec<u8>, Report> + Sync),
     packing: &Packing<'_>,
 ) -> Result<Vec<u8>, Report> {
+    spill::refuse(made)?;
     let wrapped: BTreeSet<(Target, Toolkit)> = made.iter().filter_map(|m| Some((m.target, m.toolkit?))).collect();
     let wrapped = wrapped.into_iter().filter(|(target, _)| *target != Target::Host);
     let packers: BTreeMap<_, _> = wrapped
@@ -147,7 +150,7 @@ pub fn pack_from(
         targets: plan.targets.clone(),
         specs: Vec::new(),
         skipped: plan.skipped.clone(),
-        provenance: provenance(packing.level, &ids),
+        provenance: plan.label.as_ref().map_or_else(|| provenance(packing.level, &ids), Label::provenance),
     };
     let mut writer = BundleWriter::new(details, packing.level);
     for packed in on_threads(packing.threads, &groups, &|group: &&[(Unit, usize)]| one(group)) {

@@ -1,8 +1,10 @@
 //! Which artifacts a list of targets asks for.
 
+use crate::parts::Label;
 use parbake_model::bundle::Skipped;
 use parbake_model::glob::choose;
 use parbake_model::identity::Spec;
+use parbake_model::lock::{Lock, Locked};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::target::known_targets;
@@ -29,18 +31,18 @@ pub struct Plan<'a> {
     pub skipped: Vec<Skipped>,
     /// The targets asked for, sorted.
     pub targets: Vec<Target>,
+    /// Which part of a larger plan it is, if it is one.
+    pub label: Option<Label>,
 }
 
 impl Plan<'_> {
-    /// Keeps what concerns some specs.
-    pub fn keep<'s>(&mut self, specs: impl IntoIterator<Item = &'s Spec>) {
-        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
-        for spec in specs {
-            ids.insert(spec.spec_id);
-            words.insert(spec.to_string());
-        }
-        self.jobs.retain(|job| ids.contains(&job.spec.spec_id));
-        self.skipped.retain(|skipped| words.contains(&skipped.spec));
+    /// Keeps what a lock asks for: its specs, each for its own targets.
+    pub fn keep(&mut self, lock: &Lock) {
+        let specs: BTreeMap<_, _> = lock.specs.iter().map(|locked| (locked.spec_id, locked)).collect();
+        let words: BTreeMap<String, _> = lock.specs.iter().map(|locked| (locked.to_string(), locked)).collect();
+        let asked = |locked: Option<&&Locked>, target| locked.is_some_and(|locked| lock.asks(locked, target));
+        self.jobs.retain(|job| asked(specs.get(&job.spec.spec_id), job.target));
+        self.skipped.retain(|skipped| asked(words.get(&skipped.spec), skipped.target));
     }
 }
 
@@ -86,7 +88,7 @@ pub fn plan<'a>(
     let wanted = |spec: &Spec| {
         only.iter().all(|(axis, values)| spec.axis(axis).is_none_or(|v| values.iter().any(|wanted| wanted == v)))
     };
-    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec() };
+    let mut plan = Plan { jobs: Vec::new(), skipped: Vec::new(), targets: targets.to_vec(), label: None };
     // Why a target lacks what others have.
     let mut reasons = BTreeSet::new();
     for op in &chosen {
@@ -127,9 +129,10 @@ pub fn plan<'a>(
     Ok(plan)
 }
 
-/// The pattern that names the ops of some specs, whatever their language; without specs, that of all ops.
-pub fn naming(specs: &[Spec]) -> String {
-    let ops: BTreeSet<&str> = specs.iter().map(|spec| spec.op.as_str()).collect();
+/// The pattern that names the ops of a lock, whatever their language; that of all ops if it has none.
+#[must_use]
+pub fn naming(lock: &Lock) -> String {
+    let ops: BTreeSet<&str> = lock.specs.iter().map(|spec| spec.op.as_str()).collect();
     if ops.is_empty() { "*".to_owned() } else { ops.into_iter().collect::<Vec<_>>().join(",") }
 }
 

@@ -7,13 +7,13 @@ use crate::artifact;
 use crate::registry::{Entry, Registry};
 use crate::toolchain::{Search, Toolchain, TritonSettings, find_nvfatbin, find_nvrtc, find_triton};
 use parbake_model::bundle::LEVEL;
-use parbake_model::identity::{Profile, Spec};
+use parbake_model::identity::Profile;
 use parbake_model::lock::Lock;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, Language, Target, source, space};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -54,19 +54,19 @@ fn read_lock(path: &Path) -> Result<Lock, Report> {
     Lock::from_json(&text).map_err(|e| refuse(e.code(), e.to_string()))
 }
 
-/// The specs of a lock, all of which must be of the registry.
-fn locked(lock: &Lock, registry: &Registry) -> Result<Vec<Spec>, Report> {
-    let all = registry.entries.iter().flat_map(|entry| space::specs(&entry.op)).map(|(spec, _)| (spec.spec_id, spec));
-    let all: BTreeMap<Digest, Spec> = all.collect();
-    let unknown = lock.specs.iter().filter(|locked| !all.contains_key(&locked.spec_id));
-    let unknown: Vec<String> = unknown.map(|locked| format!("{} {:?}", locked.op, locked.axes)).collect();
+/// All specs of a lock must be of the registry.
+fn check(lock: &Lock, registry: &Registry) -> Result<(), Report> {
+    let all = registry.entries.iter().flat_map(|entry| space::specs(&entry.op)).map(|(spec, _)| spec.spec_id);
+    let all: BTreeSet<Digest> = all.collect();
+    let unknown = lock.specs.iter().filter(|locked| !all.contains(&locked.spec_id));
+    let unknown: Vec<String> = unknown.map(ToString::to_string).collect();
     if !unknown.is_empty() {
         let what = format!("the lock names {} specs that these sources do not have", unknown.len());
         return Err(Report::new("PB-2006", Class::Failed, what)
             .with("specs", unknown.join("\n"))
             .help("write the lock again: parbake lock …"));
     }
-    Ok(lock.specs.iter().filter_map(|locked| all.get(&locked.spec_id).cloned()).collect())
+    Ok(())
 }
 
 /// Bakes a request into a bundle's bytes.
@@ -78,9 +78,9 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
     let plan = match &request.lock {
         None => plan(ops, &request.config.aot_ops, &Only::new(), &request.targets)?,
         Some(lock) => {
-            let specs = locked(lock, &request.registry)?;
-            let mut plan = plan(ops, &naming(&specs), &Only::new(), &request.targets)?;
-            plan.keep(&specs);
+            check(lock, &request.registry)?;
+            let mut plan = plan(ops, &naming(lock), &Only::new(), &request.targets)?;
+            plan.keep(lock);
             plan
         }
     };

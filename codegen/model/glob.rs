@@ -43,12 +43,20 @@ pub fn choose<'a, T: Copy>(
     Ok(all.into_iter().filter(|(_, op)| glob(patterns, op)).collect())
 }
 
-fn parts(patterns: &str) -> impl Iterator<Item = &str> {
+/// The patterns of a list.
+pub fn parts(patterns: &str) -> impl Iterator<Item = &str> {
     patterns.split(',').map(str::trim)
 }
 
 fn hits(part: &str, op: &Op) -> bool {
-    matches(part.as_bytes(), op.path().as_bytes()) || matches(part.as_bytes(), op.name.as_bytes())
+    hits_path(part, &op.path())
+}
+
+/// Whether one pattern matches an op that is known by its `family/op`, or by its name alone.
+#[must_use]
+pub fn hits_path(part: &str, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    matches(part.as_bytes(), path.as_bytes()) || matches(part.as_bytes(), name.as_bytes())
 }
 
 /// `*` takes as little as it can, and more when what follows does not fit. Only the last one ever has to: so the time is

@@ -34,6 +34,12 @@ impl Language {
         }
     }
 
+    /// The language of a unit, by the name of its file.
+    #[must_use]
+    pub fn of_unit(name: &str) -> Self {
+        if name.ends_with(".py") { Self::Triton } else { Self::Cuda }
+    }
+
     /// The extension of the file that holds an op's kernel.
     #[must_use]
     pub fn kernel_extension(self) -> &'static str {

@@ -22,6 +22,7 @@ pub mod lock;
 pub mod metadata;
 pub mod op;
 pub mod owner;
+pub mod record;
 pub mod report;
 pub mod settings;
 pub mod shared_object;

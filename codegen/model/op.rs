@@ -366,6 +366,12 @@ impl ScalarType {
     pub fn rounded(self, value: f64) -> f64 {
         if self == Self::F32 { f64::from(value as f32) } else { value }
     }
+    /// A value as people write it: `1e-6`, `2147483647`.
+    #[must_use]
+    pub fn text(self, value: f64) -> String {
+        let plain = self.is_whole() || value == 0.0 || (1e-3..1e7).contains(&value.abs());
+        if plain { value.to_string() } else { format!("{value:e}") }
+    }
     /// Whether values are whole numbers.
     #[must_use]
     pub fn is_whole(self) -> bool {
@@ -401,6 +407,22 @@ pub struct Scalar {
     pub min: f64,
     /// Largest legal value.
     pub max: f64,
+}
+
+impl Scalar {
+    /// Which values are legal, in words; a bound that its type has anyway is not worth one.
+    #[must_use]
+    pub fn range(&self) -> String {
+        let (least, most) = self.kind.range();
+        let (min, max) = (self.kind.text(self.min), self.kind.text(self.max));
+        match (self.min > least, self.max < most) {
+            _ if self.kind == ScalarType::Bool => format!("{min} or {max}"),
+            (false, false) => "any".to_owned(),
+            (true, false) => format!("at least {min}"),
+            (false, true) => format!("at most {max}"),
+            (true, true) => format!("{min} to {max}"),
+        }
+    }
 }
 
 /// An allowed error: an element is right if any one of the bounds that are given holds.

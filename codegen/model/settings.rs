@@ -6,6 +6,7 @@ mod folders;
 mod log;
 mod nearest;
 mod policy;
+mod record;
 
 pub use log::{LogDestination, LogLevel};
 pub use nearest::{edit_distance, nearest};
@@ -73,6 +74,13 @@ pub const SETTINGS: &[Setting] = &[
         "`off` neither reads nor writes the store: every kernel that no bundle covers is compiled anew (diagnosis)",
     ),
     setting(
+        "PARBAKE_CHECKSUM",
+        "boolean",
+        "on",
+        "`off` lets `parbake fetch` take bundles whose SHA-256 is not the one of the index, with a warning for each; what \
+         a bundle says of itself, and signatures, are checked all the same. For one command, and never in a file",
+    ),
+    setting(
         "PARBAKE_COMPILE_TIMEOUT",
         "seconds",
         "300",
@@ -95,6 +103,18 @@ pub const SETTINGS: &[Setting] = &[
         "number",
         "1000",
         "The most dumps that are kept, whoever wrote them; a call beyond them is not dumped",
+    ),
+    setting(
+        "PARBAKE_FETCH_CONNECT",
+        "seconds",
+        "10",
+        "How long `parbake fetch` tries to reach a server, name look-up and TLS included",
+    ),
+    setting(
+        "PARBAKE_FETCH_STALL",
+        "seconds",
+        "30",
+        "How long `parbake fetch` waits for the next byte of a server before it takes the next source",
     ),
     setting("PARBAKE_GEN", "path", "<workspace>/gen", "Where generated sources are left for a person to read"),
     setting(
@@ -163,6 +183,12 @@ pub const SETTINGS: &[Setting] = &[
         "How much memory compilers may take together: how many run at once follows from it",
     ),
     setting(
+        "PARBAKE_MIRROR",
+        "http:// or https:// address",
+        "none",
+        "What `parbake fetch` asks instead of every web server; hashes and signatures stay those of the index",
+    ),
+    setting(
         "PARBAKE_NVCC_LAUNCHER",
         "command",
         "none",
@@ -173,7 +199,8 @@ pub const SETTINGS: &[Setting] = &[
         "PARBAKE_OFFLINE",
         "boolean",
         "off",
-        "`on` never fetches anything: a compiler that would have to be installed is an error",
+        "`on` asks no network, not even for a name: what would have to be fetched is an error that says from where; local \
+         sources of bundles serve",
     ),
     setting(
         "PARBAKE_PROFILE",
@@ -182,16 +209,23 @@ pub const SETTINGS: &[Setting] = &[
         "What is compiled on demand: `lineinfo` adds source lines for profilers, `debug` is for a device debugger; other than `release`, bundles are not looked at",
     ),
     setting(
+        "PARBAKE_PTX",
+        "on|off",
+        "off",
+        "Whether PTX from a bundle serves where no machine code does: the driver compiles it, which takes seconds",
+    ),
+    setting(
         "PARBAKE_PUBLIC_KEYS",
         "keys or paths, `,` between",
         "none",
         "Minisign public keys (`RW…`, or files that hold one) of those whose bundles are trusted",
     ),
     setting(
-        "PARBAKE_PTX",
-        "on|off",
-        "off",
-        "Whether PTX from a bundle serves where no machine code does: the driver compiles it, which takes seconds",
+        "PARBAKE_RECORD",
+        "path of a file",
+        "none",
+        "Appends a line for each spec that the program asks for, when it first does, with what served it or why nothing \
+         did, for `parbake lock`; `%p` is the process id, and many processes may share one file",
     ),
     setting(
         "PARBAKE_SIGNATURE",
@@ -201,10 +235,23 @@ pub const SETTINGS: &[Setting] = &[
          one needs none. Nothing else switches it off",
     ),
     setting(
+        "PARBAKE_SOURCES",
+        "addresses and paths, `,` between",
+        "none",
+        "Where `parbake fetch` looks if `--from` is not given, folders first: what `parbake publish` wrote",
+    ),
+    setting(
         "PARBAKE_STORE",
         "path",
         "<workspace>/store",
         "Where compiled kernels are kept, with their locks and what is about to become an entry",
+    ),
+    setting(
+        "PARBAKE_STORE_SHARED",
+        "path",
+        "none",
+        "A folder that several machines share, as a second store: asked after the own one, and what is compiled here is \
+         published in both. It is not made, and one that is absent, full or read-only is said once and passed over",
     ),
     setting(
         "PARBAKE_TMP",
@@ -287,6 +334,8 @@ pub struct Config {
     pub bundles: Vec<PathBuf>,
     /// Whether the store is read and written.
     pub cache: bool,
+    /// Whether what is fetched must have the SHA-256 of the index.
+    pub checksum: bool,
     /// How long a compiler process may run.
     pub compile_timeout: Duration,
     /// Where dumps of calls go, if not below the workspace.
@@ -295,6 +344,10 @@ pub struct Config {
     pub dump_bytes: u64,
     /// The most dumps there are.
     pub dump_count: u64,
+    /// How long a server is tried to be reached.
+    pub fetch_connect: Duration,
+    /// How long the next byte of a server is waited for.
+    pub fetch_stall: Duration,
     /// Where generated sources go, if not below the workspace.
     pub generated: Option<PathBuf>,
     /// The order in which the host target runs threads.
@@ -325,6 +378,8 @@ pub struct Config {
     pub log_include: Option<String>,
     /// Bytes that compilers may take together, if that is not to be found out.
     pub memory: Option<u64>,
+    /// What is asked instead of every web server.
+    pub mirror: Option<String>,
     /// Prefix of nvcc's command.
     pub nvcc_launcher: Option<String>,
     /// Whether nothing may be fetched.
@@ -335,18 +390,26 @@ pub struct Config {
     pub profile: Profile,
     /// Minisign public keys: texts that start with `RW`, and absolute paths of files that hold one.
     pub public_keys: Vec<String>,
+    /// The file to which the specs that are asked for are appended, in which `%p` stands for the process id.
+    pub record: Option<String>,
     /// What becomes of a bundle that none of the keys signed.
     pub signature: SignaturePolicy,
     /// Whether PTX serves where no machine code does.
     pub ptx: bool,
+    /// Where bundles are fetched from: addresses and absolute paths.
+    pub sources: Vec<String>,
     /// Where the store is, if not below the workspace.
     pub store: Option<PathBuf>,
+    /// The store that several machines share.
+    pub store_shared: Option<PathBuf>,
     /// Where compilers work, if not below the workspace.
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
     /// The Python that runs Triton.
     pub triton_python: Option<PathBuf>,
+    /// Where this user's bundles are installed. Without a home it is none of the folders of installed bundles.
+    pub user_bundles: PathBuf,
     /// Whether compilers tell what they do.
     pub verbose_compiler: bool,
     /// Versions that are let serve each other for an experiment.
@@ -452,10 +515,13 @@ impl Config {
             archs: None,
             bundles: Vec::new(),
             cache: true,
+            checksum: true,
             compile_timeout: Duration::from_secs(300),
             dumps: None,
             dump_bytes: 10 << 30,
             dump_count: 1000,
+            fetch_connect: Duration::from_secs(10),
+            fetch_stall: Duration::from_secs(30),
             generated: None,
             host_schedule: 0,
             jit: true,
@@ -471,17 +537,22 @@ impl Config {
             log_exclude: None,
             log_include: None,
             memory: None,
+            mirror: None,
             nvcc_launcher: None,
             offline: false,
             nvrtc: None,
             profile: Profile::Release,
             public_keys: Vec::new(),
+            record: None,
             signature: SignaturePolicy::Off,
             ptx: false,
+            sources: Vec::new(),
             store: None,
+            store_shared: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
             triton_python: None,
+            user_bundles: data_home(&vars).join("parbake/bundles"),
             verbose_compiler: false,
             version_bypass: None,
             workspace: cache_home(&vars),
@@ -539,6 +610,7 @@ impl Config {
             "PARBAKE_ARCHS" => self.archs = Some(targets()?),
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
             "PARBAKE_CACHE" => self.cache = flag()?,
+            "PARBAKE_CHECKSUM" => self.checksum = flag()?,
             "PARBAKE_COMPILE_TIMEOUT" => self.compile_timeout = seconds()?,
             "PARBAKE_DUMPS" => self.dumps = Some(path(text)?),
             "PARBAKE_DUMP_BYTES" => self.dump_bytes = size()?,
@@ -546,6 +618,8 @@ impl Config {
                 let count = text.parse().ok().filter(|n| (1..=1_000_000).contains(n));
                 self.dump_count = count.ok_or_else(|| bad("a number from 1 to 1000000"))?;
             }
+            "PARBAKE_FETCH_CONNECT" => self.fetch_connect = seconds()?,
+            "PARBAKE_FETCH_STALL" => self.fetch_stall = seconds()?,
             "PARBAKE_GEN" => self.generated = Some(path(text)?),
             "PARBAKE_HOST_SCHEDULE" => self.host_schedule = text.parse().map_err(|_| bad("a number"))?,
             "PARBAKE_JIT" => self.jit = flag()?,
@@ -572,6 +646,10 @@ impl Config {
             "PARBAKE_LOG_EXCLUDE" => self.log_exclude = Some(text.to_owned()),
             "PARBAKE_LOG_INCLUDE" => self.log_include = Some(text.to_owned()),
             "PARBAKE_MEMORY" => self.memory = Some(size()?),
+            "PARBAKE_MIRROR" => {
+                let good = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
+                self.mirror = Some(good.then(|| text.to_owned()).ok_or_else(|| bad("an http:// or https:// address"))?);
+            }
             "PARBAKE_NVCC_LAUNCHER" => self.nvcc_launcher = Some(text.to_owned()),
             "PARBAKE_NVRTC" => self.nvrtc = Some(path(text)?),
             "PARBAKE_OFFLINE" => self.offline = flag()?,
@@ -587,6 +665,7 @@ impl Config {
                 self.public_keys = text.split(',').map(str::trim).map(key).collect::<Result<_, _>>()?;
             }
             "PARBAKE_PTX" => self.ptx = flag()?,
+            "PARBAKE_RECORD" => self.record = Some(record::parse(text).ok_or_else(|| bad(record::EXPECTED))?),
             "PARBAKE_SIGNATURE" => {
                 let policies = [SignaturePolicy::Required, SignaturePolicy::Warn, SignaturePolicy::Off];
                 let found = policies.into_iter().find(|p| p.word() == text);
@@ -597,6 +676,13 @@ impl Config {
                     return Err(bad("`off`, or the keys to check with in PARBAKE_PUBLIC_KEYS"));
                 }
             }
+            "PARBAKE_SOURCES" => {
+                let expected = "http://, https:// or file:// addresses, or absolute paths";
+                let good = |text: &&str| ["http://", "https://", "file:///", "/"].iter().any(|s| text.starts_with(s));
+                let source = |text: &str| Some(text).filter(good).map(str::to_owned).ok_or_else(|| bad(expected));
+                self.sources = text.split(',').map(str::trim).map(source).collect::<Result<_, _>>()?;
+            }
+            "PARBAKE_STORE_SHARED" => self.store_shared = Some(path(text)?),
             "PARBAKE_STORE" => self.store = Some(path(text)?),
             "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
@@ -647,161 +733,4 @@ fn strict((config, bad): (Config, Vec<BadSetting>)) -> Result<Config, BadSetting
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    fn config(pairs: &[(&str, &str)]) -> Result<Config, BadSetting> {
-        Config::from_pairs(pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())))
-    }
-
-    #[test]
-    fn every_setting_in_the_table_has_a_field() {
-        assert!(SETTINGS.is_sorted_by_key(|s| s.name));
-        for setting in SETTINGS {
-            let value = match setting.kind {
-                "boolean" => "off",
-                "targets" => "80,90a",
-                "number" | "seconds" => "3",
-                "required|warn|off" => "off",
-                "bundle version:library version" => concat!("9.9.9:", env!("CARGO_PKG_VERSION")),
-                "0|1|3|5|10" => "5",
-                k if k.starts_with("bytes") => "3G",
-                k if k.starts_with("error|") => "info",
-                k if k.starts_with("release|") => "lineinfo",
-                _ => "/x",
-            };
-            let config = config(&[(setting.name, value)]).unwrap();
-            assert_eq!(config.shown(setting), (value.to_owned(), "environment"));
-        }
-    }
-
-    #[test]
-    fn zero_is_off_and_nonsense_is_an_error() {
-        assert!(!config(&[("PARBAKE_JIT", "0")]).unwrap().jit);
-        assert!(config(&[("PARBAKE_JIT", "")]).unwrap().jit);
-        assert_eq!(config(&[("PARBAKE_JIT", "maybe")]).unwrap_err().name, "PARBAKE_JIT");
-        assert!(config(&[("PARBAKE_WORKSPACE", "~/x")]).is_err());
-        assert!(config(&[("PARBAKE_ARCHS", "99")]).is_err());
-        assert!(config(&[("PARBAKE_JOBS", "0")]).is_err());
-        for (name, value) in [
-            ("PARBAKE_LOG", "2"),
-            ("PARBAKE_LOG", "debug"),
-            ("PARBAKE_LOG_DEST", "calls.log"),
-            ("PARBAKE_LOG_DEST", "/var/log/%d"),
-            ("PARBAKE_DUMP_COUNT", "0"),
-            ("PARBAKE_DUMP_BYTES", "0"),
-        ] {
-            assert_eq!(config(&[(name, value)]).unwrap_err().name, name, "{value}");
-        }
-    }
-
-    #[test]
-    fn bytes_have_units_and_are_never_none() {
-        for (text, expected) in [
-            ("1500000", Some(1_500_000)),
-            ("8G", Some(8 << 30)),
-            ("512 MiB", Some(512 << 20)),
-            ("1kb", Some(1024)),
-            ("2T", Some(2 << 40)),
-            ("0", None),
-            ("G", None),
-            ("1.5G", None),
-            ("-1", None),
-            ("8X", None),
-            ("99999999999T", None),
-        ] {
-            assert_eq!(bytes(text), expected, "{text}");
-        }
-        assert!(config(&[("PARBAKE_MEMORY", "much")]).is_err());
-        assert!(config(&[("PARBAKE_LOCK_TIMEOUT", "0")]).is_err());
-    }
-
-    #[test]
-    fn a_value_that_is_not_utf8_is_an_error() {
-        use std::os::unix::ffi::OsStringExt;
-        let bytes = |name: &str| (OsString::from(name), OsString::from_vec(b"/a\xff".to_vec()));
-        let error = |pairs: Vec<_>| strict(Config::from_os_pairs(pairs.into_iter())).unwrap_err().to_string();
-        let expected = "setting PARBAKE_KERNELS: expected UTF-8, also in a path, got `/a\u{fffd}`";
-        assert_eq!(error(vec![bytes("PARBAKE_WORKSPACE"), bytes("PARBAKE_KERNELS")]), expected);
-        // Other people's variables are none of our business.
-        assert!(strict(Config::from_os_pairs([bytes("OTHER"), bytes("PARBAKE_TEST_X")].into_iter())).is_ok());
-    }
-
-    #[test]
-    fn workspace_follows_the_documented_order() {
-        let at = |pairs| config(pairs).unwrap().workspace;
-        assert_eq!(at(&[("PARBAKE_WORKSPACE", "/w"), ("HOME", "/h")]), Path::new("/w"));
-        assert_eq!(at(&[("XDG_CACHE_HOME", "/c"), ("HOME", "/h")]), Path::new("/c/parbake"));
-        assert_eq!(at(&[("XDG_CACHE_HOME", "c"), ("HOME", "/h")]), Path::new("/h/.cache/parbake"));
-        assert!(at(&[]).file_name().unwrap().to_str().unwrap().starts_with("parbake-"));
-    }
-
-    #[test]
-    fn installed_bundles_lie_below_the_data_folders() {
-        let at = |pairs: &[(&str, &str)]| config(pairs).unwrap().installed;
-        let paths = |all: &[&str]| all.iter().map(PathBuf::from).collect::<Vec<_>>();
-        let all = at(&[("XDG_DATA_HOME", "/d"), ("XDG_DATA_DIRS", "/a:b::/c:/a"), ("HOME", "/h")]);
-        assert_eq!(all, paths(&["/d/parbake/bundles", "/a/parbake/bundles", "/c/parbake/bundles"]));
-        let system = ["/usr/local/share/parbake/bundles", "/usr/share/parbake/bundles"];
-        assert_eq!(at(&[]), paths(&system));
-        assert_eq!(at(&[("HOME", "/h")])[0], Path::new("/h/.local/share/parbake/bundles"));
-        assert_eq!(config(&[]).unwrap().without_bundles().installed, paths(&[]));
-    }
-
-    #[test]
-    fn keys_make_signatures_required_and_only_the_setting_itself_changes_that() {
-        let policy = |pairs: &[(&str, &str)]| config(pairs).map(|c| c.signature);
-        let keys = ("PARBAKE_PUBLIC_KEYS", "RWabc, /etc/key.pub");
-        assert_eq!(policy(&[]), Ok(SignaturePolicy::Off));
-        assert_eq!(policy(&[keys]), Ok(SignaturePolicy::Required));
-        assert_eq!(policy(&[keys, ("PARBAKE_SIGNATURE", "warn")]), Ok(SignaturePolicy::Warn));
-        assert_eq!(policy(&[keys, ("PARBAKE_SIGNATURE", "off")]), Ok(SignaturePolicy::Off));
-        assert_eq!(config(&[keys]).unwrap().public_keys, ["RWabc", "/etc/key.pub"]);
-        let setting = SETTINGS.iter().find(|s| s.name == "PARBAKE_SIGNATURE").unwrap();
-        assert_eq!(config(&[keys]).unwrap().shown(setting).0, "required");
-        for (name, value) in
-            [("PARBAKE_SIGNATURE", "required"), ("PARBAKE_SIGNATURE", "yes"), ("PARBAKE_PUBLIC_KEYS", "key.pub")]
-        {
-            assert_eq!(policy(&[(name, value)]).unwrap_err().name, name, "{value}");
-        }
-    }
-
-    #[test]
-    fn a_bypass_is_a_pair_of_versions_and_the_second_is_ours() {
-        let of = |text: &str| config(&[("PARBAKE_VERSION_BYPASS", text)]).map(|c| c.version_bypass.unwrap());
-        let ours = crate::VERSION;
-        let bypass = of(&format!("0.7.0-rc.1:{ours}")).unwrap();
-        assert_eq!((bypass.bundle.as_str(), bypass.library.as_str()), ("0.7.0-rc.1", ours));
-        for malformed in ["on", "1.0", "1.0:", ":1.0", "1.0:2.0:3.0", "*:1.0", "1.0 :1.0"] {
-            let error = of(malformed).unwrap_err();
-            assert!(error.expected.contains("<bundle version>:<library version>"), "{malformed}: {error}");
-        }
-        assert!(of("0.7.0:9.9.9").unwrap_err().expected.contains("this library is"));
-    }
-
-    #[test]
-    fn an_unknown_variable_is_a_warning_with_the_nearest_name() {
-        let config = config(&[("PARBAKE_JITS", "1"), ("PARBAKE_TEST_X", "1"), ("PARBAKE_WHEEL_X", "1")]).unwrap();
-        assert_eq!(config.warnings, ["unknown setting PARBAKE_JITS; the nearest one is PARBAKE_JIT"]);
-    }
-
-    #[test]
-    fn an_unknown_variable_that_is_near_to_nothing_has_no_nearest_name() {
-        let config = config(&[("PARBAKE_QQQQQQQQ", "1")]).unwrap();
-        assert_eq!(config.warnings, ["unknown setting PARBAKE_QQQQQQQQ; `parbake config` lists those there are"]);
-    }
-
-    #[test]
-    fn all_bad_values_are_reported_and_the_good_ones_hold() {
-        let pairs = [("PARBAKE_JIT", "maybe"), ("PARBAKE_CACHE", "off"), ("PARBAKE_JOBS", "0")];
-        let (config, bad) = Config::read(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
-        assert_eq!(bad.iter().map(|b| b.name).collect::<Vec<_>>(), ["PARBAKE_JIT", "PARBAKE_JOBS"]);
-        assert!(!config.cache && config.jit && config.jobs > 0);
-        // Keys that cannot be used neither let anything pass nor make a second complaint.
-        let pairs = [("PARBAKE_PUBLIC_KEYS", "key.pub"), ("PARBAKE_SIGNATURE", "required")];
-        let (config, bad) = Config::read(pairs.map(|(n, v)| (n.to_owned(), v.to_owned())));
-        assert_eq!(bad.iter().map(|b| b.name).collect::<Vec<_>>(), ["PARBAKE_PUBLIC_KEYS"]);
-        assert_eq!(config.signature, SignaturePolicy::Required);
-    }
-}
+mod tests;

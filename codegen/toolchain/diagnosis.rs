@@ -20,20 +20,24 @@ pub struct Diagnosis {
 impl Diagnosis {
     /// The options that ask a compiler for it.
     fn options(self, kind: Kind) -> Vec<String> {
-        let verbose = match kind {
-            Kind::Nvrtc => "--ptxas-options=-v",
-            Kind::Nvcc => "-Xptxas=-v",
-            Kind::Host => "-v",
-            Kind::Triton => triton::VERBOSE,
-        };
         let keep = match kind {
             Kind::Nvrtc => None,
             Kind::Nvcc => Some(KEEP_NVCC),
             Kind::Host => Some(KEEP_HOST),
             Kind::Triton => Some(triton::KEEP),
         };
-        let verbose = self.verbose.then_some(verbose);
+        let verbose = self.verbose.then(|| verbose(kind));
         verbose.into_iter().chain(keep.filter(|_| self.keep)).map(str::to_owned).collect()
+    }
+}
+
+/// The option by which a compiler tells registers, spills and its own steps.
+pub(crate) fn verbose(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Nvrtc => "--ptxas-options=-v",
+        Kind::Nvcc => "-Xptxas=-v",
+        Kind::Host => "-v",
+        Kind::Triton => triton::VERBOSE,
     }
 }
 

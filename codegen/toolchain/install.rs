@@ -30,6 +30,8 @@ pub enum InstallError {
     Offline {
         /// The component.
         component: String,
+        /// The packages that would have been asked for.
+        packages: String,
     },
     /// No wheels are pinned for this machine.
     #[error("{component} cannot be installed on {machine}: expected x86_64-linux, for which wheels are pinned")]
@@ -151,8 +153,9 @@ impl InstallError {
             report = report.caused_by_chain(source);
         }
         match self {
-            Self::Offline { .. } => report
+            Self::Offline { packages, .. } => report
                 .with("PARBAKE_OFFLINE", "on")
+                .with("not asked", format!("pip, for {packages}"))
                 .help("unset PARBAKE_OFFLINE, or copy the component from another machine's PARBAKE_TOOLCHAINS"),
             Self::NoPython { .. } => report.help("install Python 3 with pip, or put one first in PATH"),
             Self::NoPip { .. } => report.help("python3 -m ensurepip, or install the package python3-pip"),
@@ -202,7 +205,8 @@ pub fn install(
 ) -> Result<PathBuf, InstallError> {
     let name = component.folder();
     if offline && !folder.join(&name).exists() {
-        return Err(InstallError::Offline { component: name });
+        let packages: Vec<String> = component.pins.iter().map(|p| format!("{} {}", p.package, p.version)).collect();
+        return Err(InstallError::Offline { component: name, packages: packages.join(", ") });
     }
     install_with(Command::new("python3"), component, folder, progress)
 }

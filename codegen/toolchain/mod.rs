@@ -27,7 +27,7 @@ pub mod nvrtc;
 pub mod process;
 pub mod site;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod triton;
 
 pub use components::Component;

@@ -26,7 +26,7 @@ pub(super) fn skipped(folder: &str, install: &str) {
 }
 
 /// NVRTC and nvFatbin of an installed version.
-pub(super) fn cuda(version: &str) -> Option<(Arc<Nvrtc>, Arc<Nvfatbin>)> {
+pub(crate) fn cuda(version: &str) -> Option<(Arc<Nvrtc>, Arc<Nvfatbin>)> {
     let folder = toolchains().join(format!("cuda-{version}"));
     let (nvrtc, nvfatbin) = (find::libraries(&folder, "libnvrtc.so"), find::libraries(&folder, "libnvfatbin.so"));
     let (Some(nvrtc), Some(nvfatbin)) = (nvrtc.first(), nvfatbin.first()) else {
@@ -37,7 +37,7 @@ pub(super) fn cuda(version: &str) -> Option<(Arc<Nvrtc>, Arc<Nvfatbin>)> {
 }
 
 /// A unit with headers that lie under `include/`.
-pub(super) fn unit(entry: &str, text: &str, headers: &[(&str, &str)]) -> Unit {
+pub(crate) fn unit(entry: &str, text: &str, headers: &[(&str, &str)]) -> Unit {
     let mut closure = Closure::default();
     for (name, text) in headers {
         closure.headers.insert((*name).to_owned(), (*text).to_owned());

@@ -24,7 +24,7 @@ template <int kLane, bool kPeel> PB_FN void ld_floats(const float* ptr, float (&
 
 // Q: the type of the output, T itself or one of 8 bits; then with the scale.
 template <class T, class Q, int kBlock, int kRows, int kPeel, class P> PB_FN void layernorm_rows(const P& p) {
-    using Tile = RowTile<T, kBlock, kRows, 16, kPeel>;
+    using Tile = RowTile<T, kBlock, kRows, 16, kPeel, kMostHeld<kBlock>>;
     constexpr int kHeld = Tile::kHeld, kLane = Tile::kLane, kOne = sizeof(T);
     constexpr int kOut = kLane * (int)sizeof(Q);
     PB_SHARED_ARRAY(float, sums, 32);
@@ -115,6 +115,7 @@ template <class T, class Q, int kBlock, int kRows, int kPeel, class P> PB_FN voi
         float g[1], b[1];
         ld_floats<1, false>(weight + tile.edge, g);
         ld_floats<1, false>(bias + tile.edge, b);
+        unpack<T, kOne>(ld<kOne>(x + tile.edge), edge);  // read again: kept, it costs a register too many
         edge[0] = (edge[0] - mean - rest) * r * g[0] + b[0];
         if constexpr (is_fp8<Q>) edge[0] *= inv;
         st<sizeof(Q)>(out + tile.edge, pack<Q, sizeof(Q)>(edge));

@@ -4,19 +4,27 @@
 #include "parbake/math.cuh"
 #include "parbake/vec.cuh"
 
+// For __launch_bounds__: from sm_100 on, one block of a multiprocessor is enough. Left to itself, CUDA 12.9 spills there to
+// make room for more. Elsewhere the compiler chooses.
+#if PB_DEVICE && __CUDA_ARCH__ >= 1000
+#define PB_LEAST_BLOCKS , 1
+#else
+#define PB_LEAST_BLOCKS
+#endif
+
 namespace pb {
 
 // kRows == 1: the block takes one row; it has as many threads as the launcher likes, at most kBlock.
 // kRows > 1: kBlock threads take kRows rows, so that kBlock / kRows threads of one warp share a row.
-// A thread moves kVec bytes at once. kPeel: rows may begin at any element. Vectors then cover the aligned part of a
+// A thread moves kVec bytes at once; of 16 bytes it holds kMost. kPeel: rows may begin at any element. Vectors then cover the aligned part of a
 // row, and the columns outside it, fewer than two vectors in all, go one to a thread.
-template <class T, int kBlock, int kRows, int kVec, int kPeel> struct RowTile {
+template <class T, int kBlock, int kRows, int kVec, int kPeel, int kMost = 4> struct RowTile {
     static constexpr int kThreads = kBlock / kRows;
     static constexpr bool kShared = kRows > 1;  // rows share the block
     static constexpr int kLane = kLanes<T, kVec>;
     // Accesses of a thread whose values stay in registers between the two passes over a row: 64 bytes at full width,
     // and as many in flight. What lies beyond is read twice, the second time from a cache.
-    static constexpr int kHeld = kVec == 16 ? 4 : 6;
+    static constexpr int kHeld = kVec == 16 ? kMost : 6;
     // Weights come with the row where registers last for both, else only after the reduction.
     static constexpr bool kWeightFirst = !kPeel && kBlock < 1024;
     static_assert(kRows == 1 || (kThreads <= 32 && (kThreads & (kThreads - 1)) == 0), "rows that share a warp");

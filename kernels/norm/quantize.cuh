@@ -12,7 +12,7 @@ namespace pb {
 // is given.
 template <class T, class Q, bool kAdd, bool kPerRow, int kBlock, int kRows, int kPeel, class P>
 PB_FN void rmsnorm_quantized(const P& p) {
-    using Tile = RowTile<T, kBlock, kRows, 16, kPeel>;
+    using Tile = RowTile<T, kBlock, kRows, 16, kPeel, kMostHeld<kBlock>>;
     constexpr int kHeld = Tile::kHeld, kLane = Tile::kLane, kOne = sizeof(T);
     PB_SHARED_ARRAY(float, slots, 64);
     const T* weight = (const T*)p.weight;

@@ -6,6 +6,13 @@
 
 namespace pb {
 
+// Accesses that a thread holds. CUDA 12.9 needs more registers from sm_100 on: 64 for each of 1024 threads, and it spilled.
+#if PB_DEVICE && __CUDA_ARCH__ >= 1000
+template <int kBlock> inline constexpr int kMostHeld = kBlock == 1024 ? 3 : 4;
+#else
+template <int kBlock> inline constexpr int kMostHeld = 4;
+#endif
+
 // kBytes at `ptr`, which is aligned to them, or, where kPeel, perhaps only to its elements.
 template <int kBytes, bool kPeel, class T> PB_FN words<kBytes> ld_any(const T* ptr) {
     constexpr int kOne = sizeof(T), kShift = 8 * kOne;

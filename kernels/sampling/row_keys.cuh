@@ -178,9 +178,9 @@ template <class T, class Keys_, int kBlock_, bool kCluster_> struct RowSlice {
         if (alike && whole(v)) {
             st_once<16>(out + c, w);
         } else {
-#pragma unroll
+#pragma unroll 1
             for (int j = 0; j < kLane; j++)
-                if (inside(c + j)) st<sizeof(T)>(out + c + j, words<sizeof(T)>{{lane(w, j)}});
+                if (inside(c + j)) st<sizeof(T)>(out + c + j, words<sizeof(T)>{{any_lane(w, j)}});
         }
     }
     PB_FN bool alike(const T* out) const { return (((u64)out ^ (u64)row) & 15u) == 0; }

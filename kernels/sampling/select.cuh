@@ -67,6 +67,14 @@ struct Ties {
     }
 };
 
+// One word or two.
+template <int kWords> struct Loads {
+    u32 word;
+};
+template <> struct Loads<2> {
+    u64 word;
+};
+
 // kDigit: bits of a digit, at least those of an exponent for kMass. `list` is shared and holds kListed values.
 template <class Slice, int kDigit, bool kMass> struct Selection {
     using Keys = typename Slice::Keys;
@@ -95,43 +103,40 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
             if (old + low < old) atomic_add_relaxed(bins + 2 * kBins + digit, 1u);
         }
     }
-    // kEach words of all blocks, added.
-    static PB_FN void gather(const u32* at, u64 (&sum)[kEach]) {
+    // kEach words of all blocks, added; with kWide those that lie kBins further as their upper halves.
+    template <bool kWide> static PB_FN void gather(const u32* at, u64 (&sum)[kEach]) {
+        auto word = [](u32 lo, u32 hi) { return kWide ? (u64)hi << 32 | lo : (u64)lo; };
 #pragma unroll
         for (int i = 0; i < kEach; i++) sum[i] = 0;
         if constexpr (!Slice::kCluster) {
 #pragma unroll
-            for (int i = 0; i < kEach; i++) sum[i] = at[i];
+            for (int i = 0; i < kEach; i++) sum[i] = word(at[i], kWide ? at[kBins + i] : 0u);
         } else {
-            constexpr int kFlight = 4;
+            constexpr int kFlight = 4, kParts = kWide ? 2 : 1;
+            // Words come in pairs where there are pairs.
+            constexpr int kPair = kEach % 2 == 0 ? 2 : 1;
+            using Load = decltype(Loads<kPair>::word);
             const int ranks = Slice::ranks();
 #pragma unroll 1
             for (int r = 0; r < ranks; r += kFlight) {
-                if constexpr (kEach % 2 == 0) {
-                    u64 v[kFlight][kEach / 2];
+                Load v[kFlight][kEach / kPair][kParts];
 #pragma unroll
-                    for (int f = 0; f < kFlight; f++)
+                for (int f = 0; f < kFlight; f++)
 #pragma unroll
-                        for (int i = 0; i < kEach / 2; i++)
-                            v[f][i] = cluster_ld((const u64*)at + i, (u32)min_i(r + f, ranks - 1));
+                    for (int i = 0; i < kEach / kPair; i++)
 #pragma unroll
-                    for (int f = 0; f < kFlight; f++)
+                        for (int h = 0; h < kParts; h++)
+                            v[f][i][h] = cluster_ld((const Load*)(at + h * kBins) + i, (u32)min_i(r + f, ranks - 1));
 #pragma unroll
-                        for (int i = 0; i < kEach / 2; i++) {
-                            sum[2 * i] += r + f < ranks ? (u32)v[f][i] : 0u;
-                            sum[2 * i + 1] += r + f < ranks ? (u32)(v[f][i] >> 32) : 0u;
+                for (int f = 0; f < kFlight; f++)
+                    if (r + f < ranks) {
+#pragma unroll
+                        for (int i = 0; i < kEach; i++) {
+                            const Load lo = v[f][i / kPair][0], hi = v[f][i / kPair][kParts - 1];
+                            const int shift = i % kPair * 32;
+                            sum[i] += word((u32)(lo >> shift), (u32)(hi >> shift));
                         }
-                } else {
-                    u32 v[kFlight][kEach];
-#pragma unroll
-                    for (int f = 0; f < kFlight; f++)
-#pragma unroll
-                        for (int i = 0; i < kEach; i++) v[f][i] = cluster_ld(at + i, (u32)min_i(r + f, ranks - 1));
-#pragma unroll
-                    for (int f = 0; f < kFlight; f++)
-#pragma unroll
-                        for (int i = 0; i < kEach; i++) sum[i] += r + f < ranks ? v[f][i] : 0u;
-                }
+                    }
             }
         }
     }
@@ -142,7 +147,7 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
                     u32* slots, double* wide, Found* found) const {
         const int bin = kBins - ((int)threadIdx.x + 1) * kEach;  // thread 0 has the greatest digits
         u64 count[kEach];
-        gather(bins + bin, count);
+        gather<false>(bins + bin, count);
         u32 own = 0, all;
 #pragma unroll
         for (int i = 0; i < kEach; i++) own += (u32)count[i];
@@ -161,17 +166,14 @@ template <class Slice, int kDigit, bool kMass> struct Selection {
             __syncthreads();
             return true;
         } else {
-            u64 low[kEach], carry[kEach];
+            u64 low[kEach];
             double part[kEach], weight = 0., total;
-            if (by_mass) {
-                gather(bins + kBins + bin, low);
-                gather(bins + 2 * kBins + bin, carry);
-            }
+            if (by_mass) gather<true>(bins + kBins + bin, low);
 #pragma unroll
             for (int i = 0; i < kEach; i++) {
                 const u32 key = (u32)((prefix << width | (u32)(bin + i)) << below);
                 part[i] = by_mass && count[i] ? (double)count[i] * (double)Keys::value(key) +
-                                                    (double)(low[i] + (carry[i] << 32)) * Keys::unit(key)
+                                                    (double)low[i] * Keys::unit(key)
                                               : 0.;
                 weight += part[i];
             }

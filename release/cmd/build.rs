@@ -2,21 +2,22 @@
 
 mod file;
 mod make;
+mod parts;
 mod progress;
 
-pub(crate) use file::{cannot_write, write, write_with};
+pub(crate) use file::{cannot_write, check_output, write, write_with};
 
 use super::lock;
 use crate::fleet::Fleet;
 use crate::output::{Failure, Output};
 use crate::select;
+use parbake::Library;
 use parbake::frames::Frames;
-use parbake::{Library, Place, Site};
-use parbake_codegen::artifact;
 use parbake_codegen::baking::{self, Job, Keep, Only, Packing, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
-use parbake_model::identity::{Profile, Spec};
+use parbake_model::identity::Profile;
+use parbake_model::lock::Lock;
 use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
@@ -46,9 +47,11 @@ pub(crate) struct Args {
     /// A file that says what to bake for which GPUs (docs/fleet.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "op", "only", "lock", "toolkit", "min_driver", "level", "lineinfo"])]
     fleet: Option<PathBuf>,
-    /// The bundle to write
+    /// The bundle to write, or with `--split` and `--plan` the folder
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    parts: parts::Args,
     /// Compile with this toolkit instead of 12.9, or 13.0 where a target needs it
     #[arg(long, value_name = "VERSION")]
     toolkit: Option<Toolkit>,
@@ -80,6 +83,11 @@ pub(crate) struct Baked {
     pub(crate) skipped: BTreeMap<String, usize>,
     pub(crate) targets: Vec<Target>,
     pub(crate) up_to_date: bool,
+    /// Which part of which plan it is, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) shard: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plan: Option<Digest>,
     pub(crate) seconds: f64,
 }
 
@@ -87,14 +95,16 @@ pub(crate) struct Baked {
 pub(crate) struct Bake<'a> {
     pub(crate) op: &'a str,
     pub(crate) only: &'a Only,
-    /// Only these specs, if they are given.
-    pub(crate) specs: Option<Vec<Spec>>,
+    /// Only what this lock asks for, if there is one.
+    pub(crate) lock: Option<&'a Lock>,
     pub(crate) targets: &'a [Target],
     pub(crate) output: &'a Path,
     pub(crate) toolkit: Option<Toolkit>,
     pub(crate) min_driver: Option<Toolkit>,
     pub(crate) level: i32,
     pub(crate) profile: Profile,
+    /// Only one shard of it, if one is given.
+    pub(crate) cut: Option<parts::Cut>,
 }
 
 pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Failure> {
@@ -112,22 +122,32 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     config.memory = args.memory.or(config.memory);
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
-    let specs = match &lock {
-        Some(lock) => Some(library.locked(lock, &[Site::Place(Place::Host)])?.into_iter().map(|w| w.spec).collect()),
-        None => None,
-    };
+    if let Some(lock) = &lock {
+        library.resolved(lock)?;
+    }
     let lineinfo = fleet.map_or(args.lineinfo, |fleet| fleet.lineinfo);
     let what = Bake {
         op: &fleet.map_or(args.ops.op, Fleet::op),
         only: &only,
-        specs,
+        lock: lock.as_ref(),
         targets: &targets,
         output: &args.output,
         toolkit: fleet.map_or(args.toolkit, |fleet| fleet.toolkit),
         min_driver: fleet.map_or(args.min_driver, |fleet| fleet.min_driver),
         level: fleet.and_then(|fleet| fleet.level).unwrap_or(args.level),
         profile: if lineinfo { Profile::Lineinfo } else { Profile::Release },
+        cut: args.parts.shard.map(|shard| parts::Cut { shard, costs: args.parts.costs.clone() }),
     };
+    if args.parts.split {
+        let split = parts::split(&library, &what, &args.output, &args.parts.name, out)?;
+        out.show(&split, || split.text());
+        return Ok(());
+    }
+    if let Some(form) = args.parts.plan {
+        let plan = parts::export(&library, &what, &args.output, form, &args.parts.name)?;
+        out.show(&plan, || plan.text());
+        return Ok(());
+    }
     let baked = bake(&library, &what, out)?;
     out.show(&baked, || text(&baked));
     Ok(())
@@ -177,35 +197,59 @@ fn text(baked: &Baked) -> String {
     text
 }
 
-/// Makes a bundle, or finds that the one there is what it would make.
-pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
-    let start = Instant::now();
-    let named = what.specs.as_deref().map(baking::naming);
+/// What is asked for.
+fn planned<'a>(library: &'a Library, what: &Bake<'_>) -> Result<Plan<'a>, Failure> {
+    let named = what.lock.map(baking::naming);
     let pattern = named.as_deref().unwrap_or(what.op);
     let mut plan = baking::plan(library.ops().map(|(_, op)| op), pattern, what.only, what.targets)?;
-    if let Some(specs) = &what.specs {
-        plan.keep(specs);
+    if let Some(lock) = what.lock {
+        plan.keep(lock);
         if plan.jobs.is_empty() {
             let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
-            let reasons = if specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
+            let reasons = if lock.specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
             let what = "no spec of the lock exists for any of the targets; nothing was built";
             return Err(Report::new("PB-3147", Class::Usage, what).with("reasons", reasons).into());
         }
     }
-    if what.output.is_dir() {
-        return Err(Report::new("PB-1117", Class::Usage, format!("{} is a folder", what.output.display()))
-            .with("expected", "the name of a file, as in `-o norm.pbk`")
-            .into());
-    }
+    Ok(plan)
+}
+
+/// A plan, and what carries it out.
+struct Ready<'a> {
+    plan: Plan<'a>,
+    toolchains: Toolchains,
+    /// The ids of the packers.
+    packers: BTreeSet<String>,
+}
+
+/// Plans, and finds all that it takes, before anything is compiled.
+fn ready<'a>(library: &'a Library, what: &Bake<'_>) -> Result<Ready<'a>, Failure> {
+    let plan = planned(library, what)?;
     let toolchains = toolchains(library, &plan, what.toolkit)?;
     let images = toolchains.iter().filter_map(|(&(_, target), toolchain)| Some((target, toolchain.toolkit()?)));
     let images: BTreeSet<(Target, Toolkit)> = images.filter(|(target, _)| *target != Target::Host).collect();
     if let Some(floor) = what.min_driver {
         baking::check_driver_floor(images.iter().copied(), floor)?;
     }
-    let nvfatbin = |target, toolkit| packer(library, target, toolkit);
-    let packers = images.iter().map(|&(target, toolkit)| Ok(nvfatbin(target, toolkit)?.id().to_owned()));
+    let packers = images.iter().map(|&(target, toolkit)| Ok(packer(library, target, toolkit)?.id().to_owned()));
     let packers = packers.collect::<Result<BTreeSet<String>, Report>>()?;
+    Ok(Ready { plan, toolchains, packers })
+}
+
+/// Makes a bundle, or finds that the one there is what it would make.
+pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Baked, Failure> {
+    let start = Instant::now();
+    if what.output.is_dir() {
+        return Err(Report::new("PB-1117", Class::Usage, format!("{} is a folder", what.output.display()))
+            .with("expected", "the name of a file, as in `-o norm.pbk`")
+            .into());
+    }
+    let mut ready = ready(library, what)?;
+    if let Some(cut) = &what.cut {
+        parts::cut(library, &mut ready, what, cut)?;
+    }
+    let Ready { plan, toolchains, packers } = ready;
+    let nvfatbin = |target, toolkit| packer(library, target, toolkit);
     let mut baked = Baked {
         bundle: what.output.to_owned(),
         bytes: 0,
@@ -215,6 +259,8 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
         skipped: BTreeMap::new(),
         targets: plan.jobs.iter().map(|j| j.target).collect::<BTreeSet<_>>().into_iter().collect(),
         up_to_date: false,
+        shard: plan.label.as_ref().map(|label| label.shard.to_string()),
+        plan: plan.label.as_ref().map(|label| label.plan),
         seconds: 0.0,
     };
     for skipped in &plan.skipped {
@@ -226,7 +272,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
         baked.seconds = start.elapsed().as_secs_f64();
         return Ok(baked);
     }
-    file::check_output(what.output)?;
+    check_output(what.output)?;
     let made = make::make(library, &plan, &toolchains, what, out)?;
     let metadata: Vec<Metadata> = made.units.iter().map(|unit| unit.metadata.clone()).collect();
     let frames = Frames::new(library.workspace().clone());
@@ -234,7 +280,7 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     let packing = Packing {
         params: &params,
         nvfatbin: &nvfatbin,
-        level: what.level,
+        level: parts::level(&plan, what.level),
         threads: config.jobs,
         keep: config.cache.then_some(&frames as &dyn Keep),
     };
@@ -292,19 +338,15 @@ fn up_to_date(
     };
     let held: BTreeSet<(Digest, Target, Digest)> =
         bundle.entries().iter().map(|e| (e.source_key, e.target, e.build_key)).collect();
-    let mut wanted = BTreeSet::new();
-    for job in &plan.jobs {
-        let sources = library.sources_digest(library.op(&job.op.name)?)?;
-        let source_key = job.spec.source_key(job.op, sources).digest;
-        let key = artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, job.target, what.profile).digest;
-        wanted.insert((source_key, job.target, key));
-    }
+    let units = parts::units(library, plan, toolchains, what.profile)?;
+    let wanted: BTreeSet<(Digest, Target, Digest)> =
+        units.into_iter().map(|unit| (unit.source_key, unit.target, unit.build_key)).collect();
     let current = bundle.details().is_ok_and(|d| {
         d.library == parbake_model::VERSION
             && d.launch_abi == parbake_model::LAUNCH_ABI
             && d.targets == plan.targets
             && d.skipped == sorted(plan)
-            && baking::provenance(what.level, packers).iter().all(|(name, value)| d.provenance.get(name) == Some(value))
+            && d.provenance == parts::provenance(plan, packers, what.level)
     });
     Ok(current && held == wanted && bundle.verify().is_ok())
 }

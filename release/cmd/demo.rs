@@ -88,7 +88,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
     let output = folder.join("norm.pbk");
     // A bundle that is tried out, not shipped: fast compression.
     let what = Bake {
-        specs: None,
+        lock: None,
         op: "rmsnorm,fused_add_rmsnorm",
         only: &only,
         targets: &targets,
@@ -97,6 +97,7 @@ pub(crate) fn run(_: Args, config: Config, out: Output) -> Result<(), Failure> {
         min_driver: None,
         level: 9,
         profile: Profile::Release,
+        cut: None,
     };
     let settings = config.clone().without_bundles();
     let library = Library::open(settings.clone())?;

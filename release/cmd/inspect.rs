@@ -5,7 +5,7 @@ use crate::output::{Failure, Output};
 use crate::seal::{Seal, Trust};
 use crate::text::{self, Table};
 use parbake::Library;
-use parbake_model::bundle::{Bundle, BundleError, Details, MAGIC, Opening, Skipped};
+use parbake_model::bundle::{Bundle, BundleError, Details, MAGIC, Opening, ReadAt, Skipped};
 use parbake_model::cubin::{self, CubinFacts, Resources};
 use parbake_model::fatbin::{self, FatbinError, Kind};
 use parbake_model::report::{Class, Report};
@@ -54,13 +54,13 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
 }
 
 /// What is wrong with a file, and what it should have been.
-fn foreign(path: &Path, code: &'static str, error: &dyn std::error::Error) -> Report {
+pub(super) fn foreign(path: &Path, code: &'static str, error: &dyn std::error::Error) -> Report {
     Report::new(code, Class::Failed, format!("`{}` cannot be used", path.display()))
         .caused_by_chain(error)
         .help("expected a bundle (.pbk), a fatbin or a cubin")
 }
 
-fn unreadable(path: &Path) -> Report {
+pub(super) fn unreadable(path: &Path) -> Report {
     Report::new("PB-3110", Class::Environment, format!("cannot read `{}`", path.display()))
 }
 
@@ -74,6 +74,30 @@ pub(super) fn open_trusted(path: &Path, trust: &Trust) -> Result<(Bundle, Seal),
     let mut opening = opening(path)?;
     let seal = trust.judge(path, refused(path, opening.signed())?).map_err(|e| e.report(path))?;
     Ok((refused(path, opening.open())?, seal))
+}
+
+/// The same for one of very many: it is opened for each read, so that all of them need no more descriptors than one.
+/// Whatever is read is compared with the index, so it does not matter that another file may have that name by then.
+pub(super) fn open_by_name(path: &Path, trust: &Trust) -> Result<Bundle, Report> {
+    let (bundle, _) = open_trusted(path, trust)?;
+    let signed = bundle.index_digest();
+    drop(bundle);
+    let named = refused(path, Bundle::open(ByName(path.to_owned())))?;
+    if named.index_digest() == signed {
+        return Ok(named);
+    }
+    Err(unreadable(path).caused_by("it was replaced meanwhile"))
+}
+
+struct ByName(PathBuf);
+
+impl ReadAt for ByName {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()> {
+        ReadAt::read_exact_at(&std::fs::File::open(&self.0)?, buf, offset)
+    }
+    fn len(&self) -> std::io::Result<u64> {
+        std::fs::metadata(&self.0).map(|m| m.len())
+    }
 }
 
 fn opening(path: &Path) -> Result<Opening, Report> {

@@ -134,8 +134,8 @@ fn signature(whole: &Whole<'_>) -> String {
     section("tensors", table);
     let mut table = Table::plain();
     for s in &op.scalars {
-        let default = s.default.map_or("required".to_owned(), |d| format!("= {}", number(d)));
-        table.row([&s.name, &default, &format!("{} … {}", number(s.min), number(s.max)), &s.summary]);
+        let default = s.default.map_or("required".to_owned(), |d| format!("= {}", s.kind.text(d)));
+        table.row([&s.name, &default, &s.range(), &s.summary]);
     }
     section("scalars", table);
     let mut table = Table::plain();
@@ -167,6 +167,9 @@ fn also(whole: &Whole<'_>) -> Table {
     let mut table = Table::plain();
     let host = if op.host { ", and host" } else { "" };
     table.row(["targets".to_owned(), format!("{} and newer{host}", op.since)]);
+    if !op.language.is_cuda() {
+        table.row(["written in".to_owned(), op.language.to_string()]);
+    }
     for default in &op.default_tactics {
         let tactic = op.tactics.iter().filter_map(|t| Some(format!("{}={}", t.name, default.tactic.get(&t.name)?)));
         table.row(["default tactic".to_owned(), format!("{} from {}", words(tactic), default.since)]);
@@ -190,7 +193,7 @@ fn also(whole: &Whole<'_>) -> Table {
 fn call(op: &Op) -> String {
     let tensors = op.tensors.iter().map(|t| t.name.clone());
     let scalars = op.scalars.iter().map(|s| match s.default {
-        Some(default) => format!("{}={}", s.name, number(default)),
+        Some(default) => format!("{}={}", s.name, s.kind.text(default)),
         None => s.name.clone(),
     });
     format!("{}({})", op.name, text::list(tensors.chain(scalars)))
@@ -228,9 +231,4 @@ fn when(exclude: &Exclude) -> String {
 
 fn words(items: impl IntoIterator<Item = String>) -> String {
     items.into_iter().collect::<Vec<_>>().join(" ")
-}
-
-/// Small and large numbers as people write them: `1e-6`.
-fn number(value: f64) -> String {
-    if value != 0.0 && value.abs() < 1e-3 { format!("{value:e}") } else { value.to_string() }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Scalars, as in `eps=1e-5`
     #[arg(long, value_name = "NAME=X")]
     scalar: Vec<String>,
-    /// Optional tensors that are given
+    /// Optional tensors that are given [default: those of the op's trace template]
     #[arg(long, value_name = "NAME")]
     with: Vec<String>,
     /// `auto` is the first GPU if there is one, else `host`; an architecture asks whether it is covered, then runs there
@@ -63,6 +63,9 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let mut trial = Trial::example(def, select::pairs(&args.values)?.into_iter().collect());
     overlay(def, "shape symbol", &mut trial.dims, &args.shape, |n| def.dims.iter().any(|d| d.name == n))?;
     overlay(def, "scalar", &mut trial.scalars, &args.scalar, |n| def.scalars.iter().any(|s| s.name == n))?;
+    if !args.with.is_empty() {
+        trial.with.clear();
+    }
     for name in &args.with {
         if !def.tensors.iter().any(|t| t.optional && t.name == *name) {
             return Err(Error::UnknownValue {

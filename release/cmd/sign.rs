@@ -34,6 +34,13 @@ pub(crate) struct Args {
     /// Makes a pair of keys: PREFIX.key, which is secret, and PREFIX.pub
     #[arg(long, value_name = "PREFIX", conflicts_with_all = ["files", "key", "comment"])]
     generate_key: Option<PathBuf>,
+    #[command(flatten)]
+    password: Password,
+}
+
+/// How the password of a secret key is come by.
+#[derive(clap::Args)]
+pub(crate) struct Password {
     /// The first line of this file is the password of the key, instead of asking on the terminal
     #[arg(long, value_name = "FILE", conflicts_with = "no_password")]
     password_file: Option<PathBuf>,
@@ -63,7 +70,7 @@ struct Generated {
 
 pub(crate) fn run(args: Args, _: Config, out: Output) -> Result<(), Failure> {
     if let Some(prefix) = &args.generate_key {
-        let generated = generate(prefix, &args)?;
+        let generated = generate(prefix, &args.password)?;
         out.show(&generated, || {
             format!(
                 "{}: keep it secret\n{}: key {}\nPARBAKE_PUBLIC_KEYS={}\n",
@@ -88,7 +95,7 @@ pub(crate) fn run(args: Args, _: Config, out: Output) -> Result<(), Failure> {
     if !bad.is_empty() {
         return Err(bad.into());
     }
-    let key = secret_key(args.key.as_deref().unwrap_or(Path::new("")), &args)?;
+    let key = secret_key(args.key.as_deref().unwrap_or(Path::new("")), &args.password)?;
     let signed = bundles.iter().map(|(path, bundle)| sign(path, bundle, &key, args.comment.as_deref()));
     let signed = signed.collect::<Result<Vec<_>, Report>>()?;
     out.show(&serde_json::json!({ "signed": signed }), || {
@@ -118,12 +125,9 @@ fn sign(path: &Path, bundle: &Bundle, key: &SecretKey, comment: Option<&str>) ->
     // No time: what is signed is the contents, and their digest says which.
     let default = format!("file:{name}\tlibrary:{}\tindex:{}", bundle.library(), bundle.index_digest());
     let comment = comment.unwrap_or(&default);
-    let failed = |e: minisign::PError| Report::new("PB-3182", Class::Failed, "the key does not sign").caused_by(e);
-    let public = PublicKey::from_secret_key(key).map_err(failed)?;
-    let untrusted = "signature of header and index of a parbake bundle";
-    let signature = minisign::sign(Some(&public), key, Cursor::new(&bytes), Some(comment), Some(untrusted));
+    let (signature, public) = signature_of(&bytes, key, comment, "header and index of a parbake bundle")?;
     let place = signature::beside(path);
-    build::write(&place, signature.map_err(failed)?.to_string().as_bytes())?;
+    build::write(&place, signature.as_bytes())?;
     // Read back as everybody else will read it.
     let keys = Keys::read(&[public.to_base64()]).map_err(|e| e.report())?;
     let signed = signature::check(&keys, path, &bytes).map_err(|e| e.report(path))?;
@@ -132,8 +136,22 @@ fn sign(path: &Path, bundle: &Bundle, key: &SecretKey, comment: Option<&str>) ->
     Ok(SignedBundle { bundle: path.to_owned(), signature: place, key, comment: signed.comment, signed_bytes })
 }
 
+/// A signature over some bytes, and the key to check it with. The same bytes have another signature each time.
+pub(super) fn signature_of(
+    bytes: &[u8],
+    key: &SecretKey,
+    comment: &str,
+    what: &str,
+) -> Result<(String, PublicKey), Report> {
+    let failed = |e: minisign::PError| Report::new("PB-3182", Class::Failed, "the key does not sign").caused_by(e);
+    let public = PublicKey::from_secret_key(key).map_err(failed)?;
+    let untrusted = format!("signature of {what}");
+    let signature = minisign::sign(Some(&public), key, Cursor::new(bytes), Some(comment), Some(&untrusted));
+    Ok((signature.map_err(failed)?.to_string(), public))
+}
+
 /// Reads the secret key. One without a password is taken only if that was said: it is as good as signed for anybody.
-fn secret_key(path: &Path, args: &Args) -> Result<SecretKey, Report> {
+pub(super) fn secret_key(path: &Path, args: &Password) -> Result<SecretKey, Report> {
     let unreadable = || Report::new("PB-3183", Class::Environment, format!("cannot read `{}`", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| unreadable().caused_by(e))?;
     let bad = |e: minisign::PError| {
@@ -153,7 +171,7 @@ fn secret_key(path: &Path, args: &Args) -> Result<SecretKey, Report> {
 }
 
 /// The password: from a file, or from the terminal, twice for a new key.
-fn password(args: &Args, new: bool) -> Result<String, Report> {
+fn password(args: &Password, new: bool) -> Result<String, Report> {
     if let Some(path) = &args.password_file {
         let text = std::fs::read_to_string(path).map_err(|e| {
             Report::new("PB-3183", Class::Environment, format!("cannot read `{}`", path.display())).caused_by(e)
@@ -175,7 +193,7 @@ fn password(args: &Args, new: bool) -> Result<String, Report> {
 }
 
 /// Makes a pair of keys and writes both; files that are there are left alone.
-fn generate(prefix: &Path, args: &Args) -> Result<Generated, Report> {
+fn generate(prefix: &Path, args: &Password) -> Result<Generated, Report> {
     let named = |suffix: &str| {
         let mut name = prefix.as_os_str().to_owned();
         name.push(suffix);

@@ -64,7 +64,7 @@ fn bring(args: &InstallArgs, config: &Config, out: Output) -> Result<(), Failure
     }
     for component in &wanted {
         install::install(component, &config.toolchains, config.offline, &mut |line| out.say(format!("  {line}")))
-            .map_err(|e| e.report())?;
+            .map_err(|e| if config.offline { e.report().with("from", &index) } else { e.report() })?;
     }
     let mut installed = install::list(&config.toolchains);
     installed.retain(|i| wanted.iter().any(|c| c.name == i.name && c.version == i.version));

@@ -1,6 +1,9 @@
 //! `parbake wheel`: data wheels, in which bundles are installed with pip.
 
 mod pack;
+mod unpack;
+
+pub(super) use unpack::{bundles, library};
 
 use super::inspect;
 use crate::output::{Failure, Output};

@@ -1,6 +1,7 @@
 //! Editing kernels: sources are known by what they say, not by when they were written.
 
 use crate::machine::Machine;
+use parbake::model::settings::Config;
 
 #[test]
 fn an_edit_changes_the_source_key_and_a_revert_brings_it_back() {
@@ -46,4 +47,38 @@ fn a_header_outside_the_tree_is_an_error_with_its_place() {
     let ran = machine.say("why rmsnorm dtype=f32 --target 90a");
     assert_ne!(ran.status, 0);
     assert!(ran.stderr.contains("norm/rmsnorm/rmsnorm.cuh:1") && ran.stderr.contains("cuda_fp16.h"), "{ran:?}");
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "the skip is printed")]
+fn a_kernel_that_spills_is_served_on_demand_and_refused_by_a_bake() {
+    let toolchains = Config::from_env().unwrap().toolchains;
+    if !toolchains.join("cuda-12.9").is_dir() {
+        println!("skipped: needs cuda-12.9 (parbake toolchain install 12.9)");
+        return;
+    }
+    let machine = Machine::with_own_kernels().set("PARBAKE_TOOLCHAINS", &toolchains.display().to_string());
+    // As many blocks as leave 32 registers to a thread.
+    let template = machine.path("kernels/norm/rmsnorm/rmsnorm.cu.tera");
+    let text = std::fs::read_to_string(&template).unwrap();
+    let many = text.replace("tactic.block }$) {", "tactic.block }$, 2048 / ${ tactic.block }$) {");
+    assert_ne!(many, text);
+    std::fs::write(&template, many).unwrap();
+
+    let one = "prepare rmsnorm dtype=bf16 block=512 rows=1 vec=16 peel=1 --target 80";
+    let said = machine.say(one).ok().stderr;
+    assert!(said.contains("the kernel spills registers") && said.contains("bytes of spill stores"), "{said}");
+    let again = machine.say(one).ok().stderr;
+    assert!(!again.contains("spill"), "{again}");
+
+    // What spills is told whether the bake compiles it or finds it in the store, and all of it at once.
+    for _ in 0..2 {
+        let ran = machine.say("build --arch 80 --op rmsnorm --only dtype=bf16 --toolkit 12.9 -o norm.pbk");
+        assert_eq!(ran.status, 1, "{ran:?}");
+        let offender = "dtype=bf16 block=512 rows=1 vec=16 peel=1 for sm_80: ";
+        for part in ["PB-1130", offender, "bytes of spill stores, ", "by nvrtc 12.9", "parbake show rmsnorm-"] {
+            assert!(ran.stderr.contains(part), "no {part:?} in {}", ran.stderr);
+        }
+        assert!(!machine.path("norm.pbk").exists());
+    }
 }

@@ -139,6 +139,11 @@ impl Machine {
     /// A bundle of `rmsnorm dtype=f32` for the host and for 90a, whose images are not what they should compute. The
     /// version is that of the library it is made for.
     pub(crate) fn bundle(&self, name: &str, version: &str) -> String {
+        self.bundle_of(name, version, b"a shared object".to_vec())
+    }
+
+    /// The same with these bytes for the host.
+    pub(crate) fn bundle_of(&self, name: &str, version: &str, object: Vec<u8>) -> String {
         let details = Details { library: version.to_owned(), launch_abi: LAUNCH_ABI, ..Details::default() };
         let mut writer = BundleWriter::new(details, 3);
         let library = self.library();
@@ -147,8 +152,7 @@ impl Machine {
         for target in [Target::Host, "sm_90a".parse().unwrap()] {
             let (spec, key) = self.spec(&[("dtype", "f32")], target);
             let host = target == Target::Host;
-            let bytes =
-                if host { b"a shared object".to_vec() } else { std::fs::read(sample("13.0-90a.fatbin")).unwrap() };
+            let bytes = if host { object.clone() } else { std::fs::read(sample("13.0-90a.fatbin")).unwrap() };
             let image = ImageDetails {
                 target,
                 toolkit: (!host).then_some(Toolkit { major: 13, minor: 0 }),

@@ -11,6 +11,7 @@ mod compilers;
 mod files;
 mod folders;
 mod processes;
+mod shared;
 mod site;
 mod work;
 

@@ -10,6 +10,8 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   norm       the norm kernels against a float64 reference: plain, with ASan and UBSan, with TSan, and preempted at
              basic blocks at random
   attention  the same for a fixture that uses ldmatrix, mma and cp.async
+  utilities  (not with --quick) every op of the other families with ASan and UBSan and with TSan, in several schedules,
+             and bugs that these must find
   bugs       42 tiny kernels, 35 with a seeded bug: each bug must be found, no good kernel accused
   mutants    (not with --quick) norm kernels with one line broken: each must be found
 """
@@ -22,6 +24,8 @@ import shutil
 import subprocess
 import sys
 import time
+
+import utilities
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPO = HERE.parent.parent
@@ -356,6 +360,11 @@ def main():
             continue
         checks.append((f"attention {variant}", with_sanitizer(
             variant, lambda v=variant, s=seeds: attention(build, v, s))))
+    if not a.quick:
+        for name in ("asan", "tsan"):
+            checks.append((f"utilities {name}", with_sanitizer(name, lambda n=name: utilities.clean(a.build, CXX, n))))
+        checks.append(("utilities bugs", with_sanitizer(
+            "tsan", with_sanitizer("asan", lambda: utilities.seeded(a.build, CXX)))))
     checks.append(("bugs", with_sanitizer(
         "tsan", with_sanitizer("asan", lambda: bugs(build, not a.quick, a.verbose)))))
     if not a.quick:
@@ -369,10 +378,10 @@ def main():
         try:
             summary, word = check(), "ok"
             passed += 1
-        except Skip as e:
+        except (Skip, utilities.Missing) as e:
             summary, word = str(e), "skip"
             skipped += 1
-        except (Fail, subprocess.TimeoutExpired) as e:
+        except (Fail, utilities.Wrong, subprocess.TimeoutExpired) as e:
             summary, word = str(e), "FAIL"
             failed += 1
         print(f"{word:4} {name:18} {time.monotonic() - start:5.1f} s  {summary}", flush=True)

@@ -112,6 +112,21 @@ impl Case {
         trial
     }
 
+    /// The op's name.
+    pub(crate) fn op(&self) -> &str {
+        &self.op
+    }
+
+    /// Whether it has tiles of scales, which are dense.
+    pub(crate) fn tiled(&self) -> bool {
+        self.scalars.get("layout").is_some_and(|layout| *layout < 2.0) || self.op == "block_scale_interleave"
+    }
+
+    /// Runs it at one place by some library.
+    pub(crate) fn try_by(&self, library: &Library, place: Place) -> Result<Outcome, parbake::Error> {
+        self.trial(library).run(library, library.op(&self.op).unwrap(), place)
+    }
+
     /// Runs it at one place; nothing if the combination does not exist there.
     pub(crate) fn run_at(&self, place: Place) -> Option<Outcome> {
         let library = library();

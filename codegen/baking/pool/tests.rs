@@ -89,7 +89,13 @@ impl Place {
         let task = |op: &&str| Task {
             name: format!("{op} for host"),
             request: Request {
-                spec: Locked { op: (*op).into(), axes: vec![], tactic: vec![], spec_id: Digest::of(op.as_bytes()) },
+                spec: Locked {
+                    op: (*op).into(),
+                    axes: vec![],
+                    tactic: vec![],
+                    spec_id: Digest::of(op.as_bytes()),
+                    targets: vec![],
+                },
                 target: Target::Host,
                 toolkit: None,
                 profile: Profile::Release,
@@ -188,7 +194,7 @@ fn workers_that_do_not_start_end_the_work() {
     let task = Task {
         name: "a".into(),
         request: Request {
-            spec: Locked { op: "a".into(), axes: vec![], tactic: vec![], spec_id: Digest::of(b"") },
+            spec: Locked { op: "a".into(), axes: vec![], tactic: vec![], spec_id: Digest::of(b""), targets: vec![] },
             target: Target::Host,
             toolkit: None,
             profile: Profile::Release,

@@ -168,6 +168,25 @@ pub(super) const BUNDLES: &[Code] = &[
         "Write it again with this version: `parbake lock …`.",
     ),
     row(
+        "PB-1351",
+        "A recording is too long",
+        "The file is larger than a recording ever is.",
+        "Name a file that a program wrote with PARBAKE_RECORD.",
+    ),
+    row(
+        "PB-1352",
+        "A line of a recording is no record",
+        "The line was changed, or the file is no recording. What a killed process leaves, the beginning of a line at the \
+         end of the file or before the line of another process, is passed over and noted.",
+        "Remove the line, or record again with PARBAKE_RECORD.",
+    ),
+    row(
+        "PB-1353",
+        "A recording has another schema",
+        "A version of the library with another schema wrote it.",
+        "Record again with this version.",
+    ),
+    row(
         "PB-1360",
         "A public key cannot be used",
         "PARBAKE_PUBLIC_KEYS or `--public-key` has a text that is no minisign public key, or names a file without one.",

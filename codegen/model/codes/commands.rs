@@ -118,9 +118,9 @@ pub(super) const COMMANDS: &[Code] = &[
     ),
     row(
         "PB-3145",
-        "A lock cannot be read from its file",
+        "A lock or a recording cannot be read from its file",
         "The file that was named is not there or may not be read.",
-        "Check the path, or write one: `parbake lock …`.",
+        "Check the path. `parbake lock …` writes a lock, a program with PARBAKE_RECORD a recording.",
     ),
     row(
         "PB-3146",
@@ -207,6 +207,30 @@ pub(super) const COMMANDS: &[Code] = &[
         "A bundle that would be installed and never found",
         "What looks for installed bundles reads files whose names end in `.pbk`, and this name does not.",
         "Rename the bundle.",
+    ),
+    row(
+        "PB-3171",
+        "A damaged bundle is not merged",
+        "Every byte of each bundle is verified before anything is merged. What is wrong with it is listed by code.",
+        "Build or fetch it again; `parbake verify FILE` says the same of it.",
+    ),
+    row(
+        "PB-3172",
+        "A bundle that was just packed does not verify",
+        "What `parbake compile` packed is read once more before it is written, and it is not what was packed.",
+        "This is a bug in what packs bundles, or a fault of the machine's memory: please report it, with the unit's file.",
+    ),
+    row(
+        "PB-3173",
+        "A unit's file cannot be read",
+        "The file system refused a read, or the file is not there.",
+        "Check the path and its permissions.",
+    ),
+    row(
+        "PB-3174",
+        "A plan's file cannot be read",
+        "The file system refused a read, or the file is not there.",
+        "Name the `plan.json` of a folder that `parbake build --plan json` wrote.",
     ),
     row(
         "PB-3180",
@@ -309,5 +333,27 @@ pub(super) const BENCHMARKS: &[Code] = &[
         "There are no figures to report",
         "The files have no rows, or every result in them was wrong.",
         "Measure something first.",
+    ),
+];
+
+pub(super) const FLEET: &[Code] = &[
+    row(
+        "PB-3301",
+        "A lock names no targets",
+        "A lock may leave its targets to whoever reads it. Merged with others, or asked about, it needs some.",
+        "Say what the job runs on: `--arch 80,90a`.",
+    ),
+    row(
+        "PB-3302",
+        "A job would compile, or lack, kernels",
+        "Of what the lock or the recordings name, something is in no bundle: it would be compiled at its first call, or the \
+         call would fail. Nothing was compiled or loaded to find that out.",
+        "Run the command that the error names. `--allow-jit` lets pass what can be compiled.",
+    ),
+    row(
+        "PB-3303",
+        "A bundle and a lock are not compared",
+        "`parbake diff` takes two files of one kind.",
+        "`parbake coverage --lock F --bundle B` says what a bundle lacks of a lock.",
     ),
 ];

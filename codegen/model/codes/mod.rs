@@ -6,6 +6,7 @@
 mod bundles;
 mod commands;
 mod definitions;
+mod getting;
 mod images;
 mod runtime;
 mod targets;
@@ -53,6 +54,8 @@ pub const AREAS: &[Area] = &[
     Area { prefix: "PB-30", about: "Commands of a checkout", codes: commands::CHECKOUT },
     Area { prefix: "PB-31", about: "The command line", codes: commands::COMMANDS },
     Area { prefix: "PB-32", about: "Benchmarks of ops", codes: commands::BENCHMARKS },
+    Area { prefix: "PB-33", about: "What to bake, and what was baked", codes: commands::FLEET },
+    Area { prefix: "PB-34", about: "Publishing and fetching", codes: getting::GETTING },
 ];
 
 /// All codes, sorted.

@@ -108,22 +108,7 @@ template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN voi
     const float min_p = at_or(p.min_ps, row, p.min_p);
     const bool open = k >= p.vocab && top_p >= 1.f && !(min_p > 0.f);  // no filter
     Decision& d = decision[0];
-    if (warp_id() == 0) {
-        const double mass = r.sums(false).mass;
-        const float top = kSource == kLogits ? 1.f : r.greatest();
-        if (lane_id() == 0) {
-            d.k = k < 1 ? 1u : (u32)k;
-            d.p = top_p;
-            d.floor = min_p > 0.f ? (min_p < 1.f ? min_p : 1.f) * top : 0.f;
-            d.top_k_first = p.top_k_first && k < p.vocab;
-            d.seed = (u64)at_or(p.seeds, row * p.seeds_step, p.seed);
-            d.offset = (u64)at_or(p.offsets, row * p.offsets_step, p.offset);
-            d.start(mass);
-        }
-        __syncwarp();
-    } else if (open) {
-        return;
-    }
+    if (open && warp_id() != 0) return;
 
     u64 key = kLastKey;  // before which the sums were last made
     u32 draws = 0;
@@ -132,7 +117,17 @@ template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN voi
         // Warp 0 of each block decides; all blocks decide alike.
         if (warp_id() == 0) {
             const Sums before = r.sums(draws != 0);
+            const float top = kSource == kLogits || draws ? 1.f : r.greatest();
             if (lane_id() == 0) {
+                if (draws == 0) {
+                    d.k = k < 1 ? 1u : (u32)k;
+                    d.p = top_p;
+                    d.floor = min_p > 0.f ? (min_p < 1.f ? min_p : 1.f) * top : 0.f;
+                    d.top_k_first = p.top_k_first && k < p.vocab;
+                    d.seed = (u64)at_or(p.seeds, row * p.seeds_step, p.seed);
+                    d.offset = (u64)at_or(p.offsets, row * p.offsets_step, p.offset);
+                    d.start(before.mass);
+                }
                 u64 to = key;
                 Step step = kDraw;
                 if (d.nothing()) step = kDone;

@@ -25,10 +25,17 @@ PB_FN Part joined(Part a, Part b, float scale) {
     return {top, a.sum * exp_of((a.top - base) * scale) + b.sum * exp_of((b.top - base) * scale)};
 }
 
+// Values of a row that a thread holds. CUDA 12.9 needs more registers from sm_100 on: 64 were too few, and it spilled.
+#if PB_DEVICE && __CUDA_ARCH__ >= 1000
+template <class T> inline constexpr int kMostValues = sizeof(T) == 4 ? 24 : 32;
+#else
+template <class T> inline constexpr int kMostValues = 32;
+#endif
+
 template <class T, int kBlocks, int kVec>
 PB_FN void softmax(const pb_softmax_params& p) {
     constexpr int kLane = kLanes<T, kVec>, kStore = kLane < 4 ? 4 : 16;
-    constexpr int kHeld = kVec == 16 ? 32 / kLane : 8;
+    constexpr int kHeld = kVec == 16 ? kMostValues<T> / kLane : 8;
     constexpr u64 kNoColumn = ~0ull;
     PB_SHARED_ARRAY(u64, slots, kBlocks * 32);
     PB_SHARED_ARRAY(u64, columns, kBlocks * 32);

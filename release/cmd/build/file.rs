@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Finds out before compiling whether the bundle can be written.
-pub(super) fn check_output(path: &Path) -> Result<(), Report> {
+pub(crate) fn check_output(path: &Path) -> Result<(), Report> {
     let folder = folder_of(path);
     tempfile::NamedTempFile::new_in(folder).map(drop).map_err(|e| cannot_write(path).caused_by(e))
 }

@@ -13,7 +13,7 @@ use parbake_model::identity::Profile;
 use parbake_model::lock::Lock;
 use parbake_model::report::{Class, Report};
 use parbake_model::{Language, Target};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -52,6 +52,7 @@ pub(super) fn make(
         missing.iter().map(|&i| task(&plan.jobs[i], what, &costs, scratch.path().to_owned())).collect();
 
     let meter = Meter::new(plan.jobs.len(), from_store, missing.iter().map(|&i| expected(i)).sum(), out);
+    let told = Cell::new(library.shared_store_failed());
     let (meter, learned) = (RefCell::new(meter), RefCell::new(Costs::default()));
     let program = std::env::current_exe()
         .map_err(|e| Report::new("PB-1151", Class::Environment, "the program does not find itself").caused_by(e))?;
@@ -78,7 +79,11 @@ pub(super) fn make(
                 meter.step(&tasks[number].name, expected(missing[number]));
             }
             if let Some(line) = now.said {
-                meter.say(line);
+                // Each worker finds out for itself that there is no shared store; it is said once.
+                let known = line.contains("PARBAKE_STORE_SHARED") && told.replace(true);
+                if !known {
+                    meter.say(line);
+                }
             }
             meter.tick(now.busy, now.kib);
         },

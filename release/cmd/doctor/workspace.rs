@@ -28,7 +28,19 @@ pub(super) fn look(config: &Config) -> Vec<Finding> {
         ("temporary files", "PARBAKE_TMP", workspace.temporary()),
     ];
     let apart = parts.into_iter().enumerate().filter(|(i, (.., path))| *i == 0 || !path.starts_with(&root));
-    apart.map(|(_, (name, setting, path))| part(&workspace, name, setting, &path)).collect()
+    let parts = apart.map(|(_, (name, setting, path))| part(&workspace, name, setting, &path));
+    parts.chain(Workspace::of_shared_store(config).as_ref().map(shared)).collect()
+}
+
+/// The store that several machines share: it is not made, and nothing fails without it.
+fn shared(workspace: &Workspace) -> Finding {
+    let (setting, folder) = ("PARBAKE_STORE_SHARED", workspace.root());
+    if folder.is_dir() {
+        return part(workspace, "shared store", setting, folder);
+    }
+    let what = format!("shared store {}: no folder, or not there; it saves nothing", folder.display());
+    let fix = format!("mount it, make it with mkdir, or unset {setting}");
+    Finding::not_ok(Section::Workspace, Severity::Warning, what, fix)
 }
 
 fn part(workspace: &Workspace, name: &str, setting: &str, path: &Path) -> Finding {

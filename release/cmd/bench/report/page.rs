@@ -3,87 +3,11 @@
 use super::figures::{Change, Summary, fastest, ratios};
 use super::plot;
 use super::rows::Row;
+use crate::html::{Html, number};
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--line:#8884;--ink:#222;--paper:#fff;--bad:#b00020;--good:#19703a}\
-@media(prefers-color-scheme:dark){:root{--ink:#ddd;--paper:#16181c;--bad:#ff7b86;--good:#6fcf97}}\
-body{font:15px/1.45 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1100px;margin:2em auto;padding:0 1em}\
-table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}\
-th,td{padding:3px 9px;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}\
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.bad{color:var(--bad)}.good{color:var(--good)}\
-svg{max-width:100%;height:auto}svg text{fill:var(--ink);font:11px system-ui,sans-serif}\
-.axis{stroke:var(--line);fill:none}.roof{stroke:var(--ink);fill:none;stroke-dasharray:5 3}code{font-size:12px}";
-
-/// Text that is no markup.
-pub(super) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe += "&amp;",
-            '<' => safe += "&lt;",
-            '>' => safe += "&gt;",
-            '"' => safe += "&quot;",
-            '\'' => safe += "&#39;",
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
-/// A number with about four digits.
-pub(super) fn number(value: f64) -> String {
-    let digits = if value.abs() >= 1000.0 {
-        0
-    } else if value.abs() >= 100.0 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$}")
-}
-
-struct Html(String);
-
-impl Html {
-    fn heading(&mut self, text: &str) {
-        let _ = writeln!(self.0, "<h2>{}</h2>", escape(text));
-    }
-
-    fn say(&mut self, text: &str) {
-        let _ = writeln!(self.0, "<p>{}</p>", escape(text));
-    }
-
-    /// A table. A heading that starts with `>` is of numbers; a cell that starts with `-:` or `+:` is bad or good.
-    fn table(&mut self, headings: &[&str], rows: Vec<Vec<String>>) {
-        let right: Vec<bool> = headings.iter().map(|h| h.starts_with('>')).collect();
-        let class = |right: bool, mark: &str| match (right, mark) {
-            (false, "") => String::new(),
-            (true, "") => " class=\"n\"".to_owned(),
-            (false, mark) => format!(" class=\"{mark}\""),
-            (true, mark) => format!(" class=\"n {mark}\""),
-        };
-        self.0 += "<table><thead><tr>";
-        for (heading, right) in headings.iter().zip(&right) {
-            let _ = write!(self.0, "<th{}>{}</th>", class(*right, ""), escape(heading.trim_start_matches('>')));
-        }
-        self.0 += "</tr></thead><tbody>\n";
-        for row in rows {
-            self.0 += "<tr>";
-            for (cell, right) in row.iter().zip(&right) {
-                let (mark, text) = match (cell.strip_prefix("-:"), cell.strip_prefix("+:")) {
-                    (Some(text), _) => ("bad", text),
-                    (_, Some(text)) => ("good", text),
-                    _ => ("", cell.as_str()),
-                };
-                let _ = write!(self.0, "<td{}>{}</td>", class(*right, mark), escape(text));
-            }
-            self.0 += "</tr>\n";
-        }
-        self.0 += "</tbody></table>\n";
-    }
-}
+/// What plots need beside the style of every page.
+const STYLE: &str = ".axis{stroke:var(--line);fill:none}.roof{stroke:var(--ink);fill:none;stroke-dasharray:5 3}";
 
 fn ratio_cell(ratio: f64) -> String {
     format!("{}{ratio:.2}", if ratio < 1.0 { "-:" } else { "" })
@@ -91,10 +15,7 @@ fn ratio_cell(ratio: f64) -> String {
 
 /// Renders the page. `changes` is there if an earlier run was named.
 pub(super) fn render(rows: &[&Row], families: &[Summary], changes: Option<&[Change]>) -> String {
-    let mut page = Html(format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n<title>Parbake: benchmarks</title>\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<style>{STYLE}</style></head><body>\n<h1>Benchmarks</h1>\n"
-    ));
+    let mut page = Html::new("Parbake: benchmarks", "Benchmarks", STYLE);
     machine(&mut page, rows);
     ratio_table(&mut page, families);
     page.heading("Workloads");
@@ -105,21 +26,21 @@ pub(super) fn render(rows: &[&Row], families: &[Summary], changes: Option<&[Chan
     workloads(&mut page, rows);
     page.heading("Bandwidth and the roof of the memory");
     page.say("Terabytes a second over the bytes of one launch. The dashed line is torch.neg(out=) at each size.");
-    page.0 += &plot::bandwidth(rows);
+    page.raw(&plot::bandwidth(rows));
     if let Some(plot) = plot::roofline(rows) {
         page.heading("Roofline");
         page.say("The dashed line is the highest bandwidth that torch.neg(out=) reached in these runs.");
-        page.0 += &plot;
+        page.raw(&plot);
     }
     page.heading("Distribution");
     page.say("From the 10th to the 90th percentile, with the median, in microseconds.");
-    page.0 += &plot::distribution(rows);
+    page.raw(&plot::distribution(rows));
     if let Some(changes) = changes {
         regressions(&mut page, changes);
     }
     wrong(&mut page, rows);
     artifacts(&mut page, rows);
-    page.0 + "</body></html>\n"
+    page.finish()
 }
 
 fn machine(page: &mut Html, rows: &[&Row]) {

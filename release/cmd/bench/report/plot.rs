@@ -1,7 +1,7 @@
 //! Plots as SVG in the page.
 
-use super::page::{escape, number};
 use super::rows::Row;
+use crate::html::{escape, number};
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 1000.0;
