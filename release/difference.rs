@@ -87,6 +87,13 @@ pub(crate) struct Lone {
     pub(crate) spec_is_known: bool,
 }
 
+impl Lone {
+    /// What is alone about it.
+    pub(crate) fn why(&self) -> &'static str {
+        if self.spec_is_known { "of this target; the spec is on both sides" } else { "of this spec" }
+    }
+}
+
 /// A number that changed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Change {

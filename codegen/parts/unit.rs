@@ -3,6 +3,7 @@
 use super::PART_LEVEL;
 use crate::artifact;
 use crate::baking::provenance;
+use crate::spill;
 use crate::toolchain::{CompileManifest, Nvfatbin, Toolchain};
 use parbake_model::bundle::{BundleWriter, Details, ImageDetails, Item, SpecDetails};
 use parbake_model::identity::build_key;
@@ -141,6 +142,15 @@ impl UnitFile {
         }
     }
 
+    /// No toolchain is here that could be the one that was planned with.
+    #[must_use]
+    pub fn lacks(&self, why: &Report) -> Report {
+        let what = "the toolchain that was planned with is not here";
+        let report = Report::new("PB-1144", Class::Environment, what).with("expected", &self.compile.toolchain);
+        let report = why.details.iter().fold(report, |report, (label, text)| report.with(label, text));
+        why.help.iter().fold(report.caused_by(&why.what), |report, help| report.help(help))
+    }
+
     /// Compiles with a toolchain, which must be the very one that was planned with, verifies what came out, and packs
     /// it as a bundle of one image.
     ///
@@ -175,6 +185,8 @@ impl UnitFile {
             ));
         }
         let made = artifact::compile(&spec.spec(), compile, toolchain, spec.source_key, *build_key)?;
+        // As a bake of all of them would.
+        spill::refuse(std::slice::from_ref(&made.metadata))?;
         let bytes = match packer {
             Some(packer) => packer.fatbin(&made.bytes, compile.target).map_err(|e| e.report())?,
             None => made.bytes,

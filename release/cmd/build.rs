@@ -51,7 +51,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     #[command(flatten)]
-    parts: parts::Args,
+    parts: parts::Parts,
     /// Compile with this toolkit instead of 12.9, or 13.0 where a target needs it
     #[arg(long, value_name = "VERSION")]
     toolkit: Option<Toolkit>,

@@ -49,7 +49,10 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let target = unit.compile.target;
     let toolchain = match target {
         Target::Host => library.host_toolchain(unit.shim.clone())?,
-        _ => library.toolchain_of(Language::of_unit(&unit.compile.unit.name), target, unit.toolkit)?,
+        _ => {
+            let language = Language::of_unit(&unit.compile.unit.name);
+            library.toolchain_of(language, target, unit.toolkit).map_err(|report| unit.lacks(&report))?
+        }
     };
     let packer = unit.toolkit.map(|toolkit| build::packer(&library, target, toolkit)).transpose()?;
     if let Some(folder) = args.output.parent() {

@@ -220,7 +220,7 @@ fn complaint(gaps: &[&Call], all: usize, help: Option<&str>) -> Report {
 }
 
 fn describe(answer: &Answer) -> String {
-    /// More gaps than these are left to `--json`.
+    /// More specs than these are left to `--json`.
     const SHOWN: usize = 20;
     let targets: BTreeSet<Target> = answer.calls.iter().map(|call| call.target).collect();
     let mut cells: BTreeMap<(&str, Target), BTreeMap<Served, usize>> = BTreeMap::new();
@@ -238,16 +238,23 @@ fn describe(answer: &Answer) -> String {
         table.row(std::iter::once(op.to_owned()).chain(row));
     }
     let mut text = table.text();
-    let gaps: Vec<&Call> = answer.calls.iter().filter(|call| call.served > Served::Store).collect();
-    if !gaps.is_empty() {
-        text += "\n";
-    }
-    for call in gaps.iter().take(SHOWN) {
+    // One reason is told once, for all that it holds for.
+    let mut gaps: BTreeMap<(Served, Target, &str), Vec<&str>> = BTreeMap::new();
+    for call in answer.calls.iter().filter(|call| call.served > Served::Store) {
         let why = call.why.as_deref().unwrap_or_default();
-        text += &format!("{} for {}: {}\n  {}\n", call.spec, call.target, call.served.word(), text::wrap(why, 2));
+        gaps.entry((call.served, call.target, why)).or_default().push(&call.spec);
     }
-    if gaps.len() > SHOWN {
-        text += &format!("and {} more; --json lists all\n", gaps.len() - SHOWN);
+    let mut room = SHOWN;
+    for ((served, target, why), specs) in &gaps {
+        text += &format!("\n{} for {target}:\n", served.word());
+        for spec in specs.iter().take(room) {
+            text += &format!("  {spec}\n");
+        }
+        if specs.len() > room {
+            text += &format!("  and {} more; --json lists all\n", specs.len() - room);
+        }
+        room = room.saturating_sub(specs.len());
+        text += &format!("  because {}\n", text::wrap(why, 10));
     }
     let looked = if answer.bundles.is_empty() { "no bundle".to_owned() } else { text::list(&answer.bundles) };
     let total = words(&answer.counts);

@@ -2,7 +2,7 @@
 
 use crate::asked::read_lock;
 use crate::cmd::inspect::{foreign, open, unreadable};
-use crate::difference::{Difference, Lone, Side};
+use crate::difference::{Difference, Side};
 use crate::output::{Failure, Output};
 use crate::text::{self, Table};
 use parbake_model::bundle::MAGIC;
@@ -97,7 +97,7 @@ fn describe(args: &Args, difference: &Difference) -> String {
     let mut rows: BTreeMap<(&str, &str, Target, String), usize> = BTreeMap::new();
     let mut count = |what, op, target, why: String| *rows.entry((what, op, target, why)).or_default() += 1;
     for (what, list) in [("added", &difference.added), ("removed", &difference.removed)] {
-        list.iter().for_each(|lone| count(what, &lone.op, lone.target, known(lone).to_owned()));
+        list.iter().for_each(|lone| count(what, &lone.op, lone.target, lone.why().to_owned()));
     }
     difference.changed.iter().for_each(|c| count("changed", &c.op, c.target, c.why.join("; ")));
     if !rows.is_empty() {
@@ -116,10 +116,6 @@ fn describe(args: &Args, difference: &Difference) -> String {
 
 fn none(text: &str) -> &str {
     if text.is_empty() { "none" } else { text }
-}
-
-fn known(lone: &Lone) -> &'static str {
-    if lone.spec_is_known { "target" } else { "spec" }
 }
 
 /// `, +3.1 %`; nothing if it makes no sense.

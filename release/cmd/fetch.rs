@@ -129,7 +129,10 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     }
     unfit(&result);
     let failure = (!result.missing.is_empty()).then(|| incomplete(&result));
-    out.show(&result, || describe(&result));
+    // Of nothing that was fetched there is nothing to say to people.
+    if out.json || failure.is_none() || !result.files.is_empty() {
+        out.show(&result, || describe(&result));
+    }
     failure.map_or(Ok(()), |report| Err(Failure::shown(vec![report])))
 }
 
@@ -345,7 +348,7 @@ fn incomplete(result: &Fetched) -> Report {
     if withheld {
         report = report.help("unset PARBAKE_OFFLINE, or name a folder that holds them: --from FOLDER");
     }
-    report.help(format!("or build them: parbake build --arch {} --op '{}'", arch.join(","), result.op))
+    report.help(format!("parbake build --arch {} --op '{}' builds them", arch.join(","), result.op))
 }
 
 fn describe(result: &Fetched) -> String {

@@ -6,7 +6,7 @@ mod treemap;
 
 use crate::cmd::build::write;
 use crate::cmd::inspect::{foreign, open_trusted};
-use crate::difference::{Difference, Held, Side};
+use crate::difference::{Difference, Side};
 use crate::output::{Failure, Output};
 use crate::seal::Trust;
 use crate::text::{self, Table};
@@ -67,19 +67,6 @@ impl Facts<'_> {
     }
 }
 
-/// What compilations took.
-struct Times {
-    /// Where that is written.
-    place: String,
-    costs: Costs,
-}
-
-impl Times {
-    fn of(&self, held: &Held<'_>) -> Option<u64> {
-        self.costs.known(&held.spec.op, held.spec.spec_id, held.image.target).map(|cost| cost.ms)
-    }
-}
-
 #[derive(Serialize)]
 struct Answer<'a> {
     page: String,
@@ -97,12 +84,9 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     let earlier =
         args.earlier.iter().map(|path| Ok(open_trusted(path, &trust)?.0)).collect::<Result<Vec<_>, Failure>>()?;
     let library = Library::open(config.without_bundles())?;
-    let times = match &args.costs {
-        Some(path) => Times { place: path.display().to_string(), costs: Costs::read(path)? },
-        None => {
-            let path = library.workspace().costs();
-            Times { place: path.display().to_string(), costs: Costs::read(&path).unwrap_or_default() }
-        }
+    let costs = match &args.costs {
+        Some(path) => Costs::read(path)?,
+        None => Costs::read(&library.workspace().costs()).unwrap_or_default(),
     };
     let refuse = |path: &Path, error: parbake_model::bundle::BundleError| foreign(path, error.code(), &error);
     let mut listed = Vec::new();
@@ -129,7 +113,7 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     };
     let difference = before.as_ref().map(|before| Difference::between(before, &facts.side));
     let matrix = Matrix::of(&facts.side, &details);
-    write(&args.html, page::render(&facts, &matrix, &times, difference.as_ref()).as_bytes())?;
+    write(&args.html, page::render(&facts, &matrix, &costs, difference.as_ref()).as_bytes())?;
     let answer = Answer {
         page: args.html.display().to_string(),
         bundles: facts.bundles.len(),

@@ -61,7 +61,7 @@ fn a_kernel_that_spills_is_served_on_demand_and_refused_by_a_bake() {
     // As many blocks as leave 32 registers to a thread.
     let template = machine.path("kernels/norm/rmsnorm/rmsnorm.cu.tera");
     let text = std::fs::read_to_string(&template).unwrap();
-    let many = text.replace("tactic.block }$) {", "tactic.block }$, 2048 / ${ tactic.block }$) {");
+    let many = text.replace(" PB_LEAST_BLOCKS", ", 2048 / ${ tactic.block }$");
     assert_ne!(many, text);
     std::fs::write(&template, many).unwrap();
 

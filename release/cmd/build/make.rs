@@ -11,8 +11,9 @@ use parbake_codegen::baking::{Job, Plan, interrupt, on_threads};
 use parbake_codegen::toolchain::{Kind, memory};
 use parbake_model::identity::Profile;
 use parbake_model::lock::Lock;
+use parbake_model::owner::Owner;
 use parbake_model::report::{Class, Report};
-use parbake_model::{Language, Target};
+use parbake_model::{Digest, Language, Target};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::process::Command;
@@ -47,7 +48,12 @@ pub(super) fn make(
     let mut missing: Vec<usize> = (0..units.len()).filter(|&i| units[i].is_none()).collect();
     let expected = |i: usize| costs.estimate(&plan.jobs[i].spec, plan.jobs[i].target).ms;
     // What takes longest goes first, so that no long one is left over at the end, with one compiler at work.
-    missing.sort_by_key(|&i| (Reverse(expected(i)), i));
+    match &library.config().store_shared {
+        None => missing.sort_by_key(|&i| (Reverse(expected(i)), i)),
+        // Among those that take about as long each machine has an order of its own: in the same one, each would wait for
+        // what another is compiling.
+        Some(_) => missing.sort_by_cached_key(|&i| (Reverse(expected(i).checked_ilog2()), own_order(&plan.jobs[i]))),
+    }
     let tasks: Vec<Task> =
         missing.iter().map(|&i| task(&plan.jobs[i], what, &costs, scratch.path().to_owned())).collect();
 
@@ -144,6 +150,11 @@ fn held(
     Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?)
 }
 
+fn own_order(job: &Job<'_>) -> Digest {
+    let Owner { process, host, .. } = Owner::this();
+    Digest::of(format!("{host} {process} {} {}", job.spec.uri, job.target).as_bytes())
+}
+
 fn task(job: &Job<'_>, what: &Bake<'_>, costs: &Costs, scratch: std::path::PathBuf) -> Task {
     let kind = match (job.op.language, job.target) {
         (Language::Triton, _) => Kind::Triton,
@@ -179,7 +190,7 @@ pub(super) fn image(unit: &Unit) -> Result<Vec<u8>, Report> {
             .help("run it again: what is damaged is made anew")
     };
     let bytes = std::fs::read(&unit.file).map_err(|e| refuse(e.to_string()))?;
-    match parbake_model::Digest::of(&bytes) == unit.metadata.image {
+    match Digest::of(&bytes) == unit.metadata.image {
         true => Ok(bytes),
         false => Err(refuse("it was changed during the bake".into())),
     }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// What is built: all of it into one bundle, unless something else is said.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Parts {
     /// Builds one of N parts of the bundle; `parbake merge` makes the whole of all of them
     #[arg(long, value_name = "K/N", conflicts_with_all = ["split", "plan"])]
     pub(super) shard: Option<Shard>,

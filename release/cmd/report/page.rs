@@ -1,11 +1,12 @@
 //! The page about bundles.
 
+use super::Facts;
 use super::matrix::{Hole, Matrix};
 use super::treemap::{self, Node};
-use super::{Facts, Times};
 use crate::difference::{Difference, Held};
 use crate::html::{Html, escape};
 use crate::text;
+use parbake_codegen::baking::costs::Costs;
 use parbake_model::Target;
 use parbake_model::cubin::Resources;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,18 +16,20 @@ const STYLE: &str = "\
 .wide{overflow-x:auto}.map{min-width:760px;width:100%}.map rect{stroke:var(--paper);stroke-width:1}\
 .matrix td.c{text-align:center;font-variant-numeric:tabular-nums}.matrix td.full{background:#2b8a3e38}\
 .matrix td.part{background:#f0a02048}.matrix td.none{background:#d6303a40}.matrix th.c{text-align:center}\
+.matrix td:first-child,.matrix th:first-child{position:sticky;left:0;background:var(--paper)}.wide{margin-bottom:1em}table{margin-bottom:.7em}\
+@media(max-width:600px){.matrix td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8em}}\
 summary{cursor:pointer;padding:3px 0}td.long{white-space:normal;min-width:22em;overflow-wrap:anywhere}h2{margin-top:1.8em}";
 
 /// Renders the page. `changes` is there if an earlier release was named.
-pub(super) fn render(facts: &Facts<'_>, matrix: &Matrix, times: &Times, changes: Option<&Difference>) -> String {
+pub(super) fn render(facts: &Facts<'_>, matrix: &Matrix, costs: &Costs, changes: Option<&Difference>) -> String {
     let mut page = Html::new("Parbake: bundles", "Bundles", STYLE);
     head(&mut page, facts);
     coverage(&mut page, facts, matrix);
     sizes(&mut page, facts);
-    compile_times(&mut page, facts, times);
+    compile_times(&mut page, facts, costs);
     resources(&mut page, facts);
     if let Some(changes) = changes {
-        differences(&mut page, changes);
+        differences(&mut page, facts, changes);
     }
     page.finish()
 }
@@ -43,10 +46,11 @@ fn head(page: &mut Html, facts: &Facts<'_>) {
     });
     page.table(&["bundle", "made by parbake", ">size", "index", "signature"], rows.collect());
     let all = |of: &dyn Fn(&super::Listed<'_>) -> Vec<String>| {
-        facts.bundles.iter().flat_map(of).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
+        text::list(facts.bundles.iter().flat_map(of).collect::<BTreeSet<_>>())
     };
+    let targets: BTreeSet<Target> = facts.bundles.iter().flat_map(|b| b.details.targets.clone()).collect();
     let mut rows = vec![
-        vec!["targets".to_owned(), all(&|b| b.details.targets.iter().map(Target::to_string).collect())],
+        vec!["targets".to_owned(), text::list(targets)],
         vec!["toolchains".to_owned(), all(&|b| b.details.toolchains.clone())],
     ];
     let names: BTreeSet<&String> = facts.bundles.iter().flat_map(|b| b.details.provenance.keys()).collect();
@@ -174,29 +178,24 @@ fn nodes(tree: Tree) -> Vec<Node> {
     sorted(families.collect())
 }
 
-fn compile_times(page: &mut Html, facts: &Facts<'_>, times: &Times) {
+fn compile_times(page: &mut Html, facts: &Facts<'_>, costs: &Costs) {
     page.heading("Compile time");
     let mut rows: BTreeMap<(String, Target), Vec<(u64, &str)>> = BTreeMap::new();
     let mut known = 0;
     for ((_, target), held) in &facts.side.images {
-        let Some(ms) = times.of(held) else { continue };
+        let Some(ms) = costs.known(&held.spec.op, held.spec.spec_id, *target).map(|cost| cost.ms) else { continue };
         known += 1;
         rows.entry((facts.path(&held.spec.op), *target)).or_default().push((ms, &held.spec.uri));
     }
     if known == 0 {
-        page.say(&format!(
-            "Not known: {} has no figures of these specs. A bake leaves them there; --costs names another file.",
-            times.place
-        ));
+        page.say("Not known: there are no figures of these specs. A bake leaves them in its store; --costs names another file.");
         return;
     }
     let total: u64 = rows.values().flatten().map(|(ms, _)| ms).sum();
     page.say(&format!(
-        "Of {known} of {}, as {} has them: {:.1} s of one compiler. What an image took when it was last compiled, on the \
-         machine that did it.",
-        text::count(facts.side.images.len(), "image"),
-        times.place,
-        total as f64 / 1e3
+        "{:.1} s of one compiler for {known} of {}. What each took when it was last compiled, on the machine that did it.",
+        total as f64 / 1e3,
+        text::count(facts.side.images.len(), "image")
     ));
     let mut body: Vec<(u64, Vec<String>)> = Vec::new();
     for ((op, target), mut all) in rows {
@@ -288,7 +287,7 @@ fn resources(page: &mut Html, facts: &Facts<'_>) {
     }
 }
 
-fn differences(page: &mut Html, d: &Difference) {
+fn differences(page: &mut Html, facts: &Facts<'_>, d: &Difference) {
     page.heading("Since the earlier release");
     if d.is_empty() {
         page.say("Nothing differs.");
@@ -302,24 +301,24 @@ fn differences(page: &mut Html, d: &Difference) {
         let row = |f: &crate::difference::Fact| vec![f.name.clone(), f.before.clone(), f.after.clone()];
         page.table(&["", "earlier", "now"], d.facts.iter().map(row).collect());
     }
-    let mut rows: BTreeMap<(&str, &str, Target, String), usize> = BTreeMap::new();
+    let mut rows: BTreeMap<(&str, String, Target, String), usize> = BTreeMap::new();
     for (what, list) in [("added", &d.added), ("removed", &d.removed)] {
         for lone in list {
-            let why = if lone.spec_is_known { "for another target it was there" } else { "the spec" };
-            *rows.entry((what, &lone.op, lone.target, why.to_owned())).or_default() += 1;
+            *rows.entry((what, facts.path(&lone.op), lone.target, lone.why().to_owned())).or_default() += 1;
         }
     }
     for changed in &d.changed {
-        *rows.entry(("changed", &changed.op, changed.target, changed.why.join("; "))).or_default() += 1;
+        let key = ("changed", facts.path(&changed.op), changed.target, changed.why.join("; "));
+        *rows.entry(key).or_default() += 1;
     }
-    let row = |((what, op, target, why), count): ((&str, &str, Target, String), usize)| {
-        vec![what.to_owned(), op.to_owned(), target.to_string(), count.to_string(), why]
+    let row = |((what, op, target, why), count): ((&str, String, Target, String), usize)| {
+        vec![what.to_owned(), op, target.to_string(), count.to_string(), why]
     };
     page.table(&["", "op", "target", ">images", "because"], rows.into_iter().map(row).collect());
     let sizes = d.sizes.iter().map(|s| {
         let mark = if s.after > s.before { "-:" } else { "+:" };
         let change = format!("{mark}{}", percent(s.before, s.after));
-        vec![s.op.clone(), s.target.to_string(), text::bytes(s.before), text::bytes(s.after), change]
+        vec![facts.path(&s.op), s.target.to_string(), text::bytes(s.before), text::bytes(s.after), change]
     });
     page.folded("Sizes that changed", |page| {
         page.table(&["op", "target", ">earlier", ">now", ">change"], sizes.collect());
