@@ -27,8 +27,10 @@ fn embed_sources() {
     println!("cargo::rerun-if-changed={}", root.display());
     let mut files = Vec::new();
     walk(&root, &mut files);
-    let kinds = ["h", "cuh", "cpp", "tera"];
+    let kinds = ["h", "cuh", "cpp", "tera", "py"];
     files.retain(|f| f.extension().and_then(|e| e.to_str()).is_some_and(|e| kinds.contains(&e)));
+    // Python that is no kernel's.
+    files.retain(|f| !["reference.py", "api.py"].iter().any(|name| f.ends_with(name)));
     let mut names: Vec<(String, PathBuf)> = files
         .into_iter()
         .map(|f| (f.strip_prefix(&root).expect("below kernels").to_string_lossy().replace('\\', "/"), f))

@@ -40,7 +40,8 @@ pub fn plan(
 ) -> Result<CompileManifest, RenderError> {
     let text = render::unit(entry, spec, &layout::committed())?;
     let closure = entry.sources.closure.clone();
-    let unit = Unit { name: format!("{}.cu", spec.uri), text, entry: spec.entry(), closure };
+    let unit =
+        Unit { name: format!("{}.{}", spec.uri, entry.op.language.extension()), text, entry: spec.entry(), closure };
     Ok(toolchain.plan(unit, target, &entry.op.options, profile))
 }
 

@@ -137,6 +137,11 @@ fn check(op: &Op, file: &str, wrong: &mut dyn FnMut(&[&str], String)) {
     if op.family != folder_family || !is_name(&op.family) {
         wrong(&["family"], format!("`family` is `{}`, but the folder above is `{folder_family}`", op.family));
     }
+    if op.host
+        && let Err(why) = op.language.supports(Target::Host)
+    {
+        wrong(&["host"], why);
+    }
     if !is_name(&op.params) {
         wrong(&["params"], format!("`{}` is not the name of a struct: lower-case letters, digits and `_`", op.params));
     }
@@ -497,6 +502,7 @@ n = 16
     fn malformed_definitions_are_refused_with_their_place() {
         assert_eq!(complaints("demo/scale/op.toml", GOOD), "");
         let table: &[(&str, &str, &str)] = &[
+            ("host = true", "host = true\nlanguage = \"triton\"", "6:1: Triton compiles for GPUs, not for host"),
             ("host = true", "host = 1", "6:8: invalid type: integer `1`, expected a boolean"),
             ("name = \"scale\"", "name = \"Scale\"", "1:1: `name` is `Scale`, but the folder is `scale`"),
             ("family = \"demo\"", "family = \"norm\"", "2:1: `family` is `norm`, but the folder above is `demo`"),

@@ -30,7 +30,34 @@ impl Layout {
         }
         text
     }
+
+    /// The same as a line of a unit in Python: fields in order, with their offsets. Whoever compiles it compares.
+    #[must_use]
+    pub fn line(&self) -> String {
+        format!("{PARAMETERS}{}\n", serde_json::json!({ "size": self.size, "fields": self.ordered() }))
+    }
+
+    /// What [`Layout::line`] wrote into a unit: the size, and fields with their offsets.
+    #[must_use]
+    pub fn in_unit(text: &str) -> Option<(usize, Vec<(String, usize)>)> {
+        #[derive(Deserialize)]
+        struct Line {
+            size: usize,
+            fields: Vec<(String, usize)>,
+        }
+        let line = text.lines().rev().find_map(|line| line.strip_prefix(PARAMETERS))?;
+        serde_json::from_str(line).ok().map(|Line { size, fields }| (size, fields))
+    }
+
+    fn ordered(&self) -> Vec<(&String, usize)> {
+        let mut fields: Vec<_> = self.fields.iter().map(|(name, offset)| (name, *offset)).collect();
+        fields.sort_by_key(|(_, offset)| *offset);
+        fields
+    }
 }
+
+/// How the line of parameters of a unit in Python begins.
+const PARAMETERS: &str = "PARAMETERS = ";
 
 /// The layouts that this build was made with.
 ///
@@ -76,5 +103,7 @@ mod tests {
         let layout = &from_bindings(text)["pb_a"];
         assert_eq!((layout.size, layout.align, layout.fields["n"]), (24, 8, 16));
         assert!(layout.assertions("pb_a").contains("PB_OFFSETOF(pb_a, n) == 16"));
+        assert_eq!(layout.line(), "PARAMETERS = {\"fields\":[[\"n\",16]],\"size\":24}\n");
+        assert_eq!(Layout::in_unit(&layout.line()), Some((24, vec![("n".to_owned(), 16)])));
     }
 }

@@ -63,6 +63,9 @@ fn op(op: &Op, registry: &Registry, text: &mut String) {
     let _ = write!(text, "\n### {}\n\n{}.\n", op.name, op.summary);
     let host = if op.host { ", and on the host target" } else { "" };
     let _ = write!(text, "\nRuns on {} and newer{host}.", op.since);
+    if !op.language.is_cuda() {
+        let _ = write!(text, " Written in {}: it is baked where it is named, and by no wildcard.", op.language);
+    }
     op.peers.iter().for_each(|peer| answers(peer, text));
     *text += "\n\n```python\n";
     for (name, arguments) in python::public(op, &registry.tree) {

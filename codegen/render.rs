@@ -2,6 +2,7 @@
 
 use crate::layout::Layouts;
 use crate::registry::Entry;
+use parbake_model::Language;
 use parbake_model::identity::Spec;
 use tera::{Context, Delimiters, Tera};
 
@@ -64,7 +65,10 @@ pub fn unit(entry: &Entry, spec: &Spec, layouts: &Layouts) -> Result<String, Ren
     if !text.ends_with('\n') {
         text.push('\n');
     }
-    text += &layout.assertions(&entry.op.params);
+    text += &match entry.op.language {
+        Language::Cuda => layout.assertions(&entry.op.params),
+        Language::Triton => layout.line(),
+    };
     Ok(text)
 }
 

@@ -8,6 +8,7 @@
 #include "norm/fused_add_rmsnorm/params.h"
 #include "norm/fused_add_rmsnorm_quant/params.h"
 #include "norm/fused_add_rmsnorm_quant_per_token/params.h"
+#include "norm/gated_rmsnorm/params.h"
 #include "norm/layernorm/params.h"
 #include "norm/layernorm_quant/params.h"
 #include "norm/qk_rmsnorm/params.h"
@@ -360,6 +361,19 @@ const struct pb_layout_row pb_layouts[] = {
     {"pb_fused_add_rmsnorm_quant_per_token_params weight_bias", PB_OFFSETOF(pb_fused_add_rmsnorm_quant_per_token_params, weight_bias)},
     {"pb_fused_add_rmsnorm_quant_per_token_params x", PB_OFFSETOF(pb_fused_add_rmsnorm_quant_per_token_params, x)},
     {"pb_fused_add_rmsnorm_quant_per_token_params x_stride", PB_OFFSETOF(pb_fused_add_rmsnorm_quant_per_token_params, x_stride)},
+    {"pb_gated_rmsnorm_params size", sizeof(pb_gated_rmsnorm_params)},
+    {"pb_gated_rmsnorm_params align", _Alignof(pb_gated_rmsnorm_params)},
+    {"pb_gated_rmsnorm_params eps", PB_OFFSETOF(pb_gated_rmsnorm_params, eps)},
+    {"pb_gated_rmsnorm_params gate", PB_OFFSETOF(pb_gated_rmsnorm_params, gate)},
+    {"pb_gated_rmsnorm_params gate_stride", PB_OFFSETOF(pb_gated_rmsnorm_params, gate_stride)},
+    {"pb_gated_rmsnorm_params global_scratch", PB_OFFSETOF(pb_gated_rmsnorm_params, global_scratch)},
+    {"pb_gated_rmsnorm_params hidden", PB_OFFSETOF(pb_gated_rmsnorm_params, hidden)},
+    {"pb_gated_rmsnorm_params out", PB_OFFSETOF(pb_gated_rmsnorm_params, out)},
+    {"pb_gated_rmsnorm_params out_stride", PB_OFFSETOF(pb_gated_rmsnorm_params, out_stride)},
+    {"pb_gated_rmsnorm_params profile_scratch", PB_OFFSETOF(pb_gated_rmsnorm_params, profile_scratch)},
+    {"pb_gated_rmsnorm_params weight", PB_OFFSETOF(pb_gated_rmsnorm_params, weight)},
+    {"pb_gated_rmsnorm_params x", PB_OFFSETOF(pb_gated_rmsnorm_params, x)},
+    {"pb_gated_rmsnorm_params x_stride", PB_OFFSETOF(pb_gated_rmsnorm_params, x_stride)},
     {"pb_get_batch_indices_positions_params size", sizeof(pb_get_batch_indices_positions_params)},
     {"pb_get_batch_indices_positions_params align", _Alignof(pb_get_batch_indices_positions_params)},
     {"pb_get_batch_indices_positions_params append_indptr", PB_OFFSETOF(pb_get_batch_indices_positions_params, append_indptr)},

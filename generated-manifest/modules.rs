@@ -80,6 +80,10 @@ mod fused_add_rmsnorm_quant_per_token_reference;
 mod fused_add_rmsnorm_quant_reference;
 #[path = "../kernels/norm/fused_add_rmsnorm/reference.rs"]
 mod fused_add_rmsnorm_reference;
+#[path = "../kernels/norm/gated_rmsnorm/launch.rs"]
+mod gated_rmsnorm_launch;
+#[path = "../kernels/norm/gated_rmsnorm/reference.rs"]
+mod gated_rmsnorm_reference;
 #[path = "../kernels/page/get_batch_indices_positions/launch.rs"]
 mod get_batch_indices_positions_launch;
 #[path = "../kernels/page/get_batch_indices_positions/reference.rs"]
@@ -267,6 +271,14 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         arrange: fused_add_rmsnorm_quant_per_token_launch::arrange,
         check: None,
         reference: fused_add_rmsnorm_quant_per_token_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "gated_rmsnorm",
+        select: gated_rmsnorm_launch::select,
+        arrange: gated_rmsnorm_launch::arrange,
+        check: None,
+        reference: gated_rmsnorm_reference::reference,
         draw: None,
     },
     crate::binding::Binding {

@@ -334,6 +334,48 @@ pub unsafe fn fused_add_rmsnorm_quant_per_token(
     unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
 
+/// The default of `eps` in [`gated_rmsnorm`].
+pub const GATED_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `order` in [`gated_rmsnorm`].
+pub const GATED_RMSNORM_ORDER_DEFAULT: i32 = 0;
+
+/// RMS norm with a gate: out = norm(x) · weight · silu(gate), or norm(x · silu(gate)) · weight.
+///
+/// - `out`: \[rows, hidden\], written: the result. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as x, and overlaps nothing else.
+/// - `x`: \[rows, hidden\], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `gate`: \[rows, hidden\], read: the gates, before silu: gate / (1 + exp(−gate)). Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; GATED_RMSNORM_EPS_DEFAULT.
+/// - `order`: 0: norm, then gate. 1: gate, then norm; from 0 to 1; GATED_RMSNORM_ORDER_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+///
+/// hidden: elements of a row, or of a group of one, from 1 to 65536.
+///
+/// Runs on GPUs from sm_80 on.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn gated_rmsnorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    gate: Tensor,
+    weight: Tensor,
+    eps: f64,
+    order: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(8)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, gate, weight], &[eps, f64::from(order)], place, stream) }
+}
+
 /// The default of `eps` in [`layernorm`].
 pub const LAYERNORM_EPS_DEFAULT: f64 = 1e-6;
 
@@ -368,7 +410,7 @@ pub unsafe fn layernorm(
     bias: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(8)?;
+    let op = library.built_in(9)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
 }
@@ -412,7 +454,7 @@ pub unsafe fn layernorm_quant(
     eps: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(9)?;
+    let op = library.built_in(10)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
 }
@@ -460,7 +502,7 @@ pub unsafe fn qk_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(10)?;
+    let op = library.built_in(11)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
@@ -502,7 +544,7 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(11)?;
+    let op = library.built_in(12)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
 }
@@ -549,7 +591,7 @@ pub unsafe fn rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(12)?;
+    let op = library.built_in(13)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -596,7 +638,7 @@ pub unsafe fn rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(13)?;
+    let op = library.built_in(14)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -646,7 +688,7 @@ pub unsafe fn append_paged_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(14)?;
+    let op = library.built_in(15)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -696,7 +738,7 @@ pub unsafe fn append_paged_mla_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(15)?;
+    let op = library.built_in(16)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -730,7 +772,7 @@ pub unsafe fn concat_mla_k(
     k_nope: Tensor,
     k_rope: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(16)?;
+    let op = library.built_in(17)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k, k_nope, k_rope], &[], place, stream) }
 }
@@ -762,7 +804,7 @@ pub unsafe fn copy_blocks(
     v_cache: Tensor,
     block_mapping: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(17)?;
+    let op = library.built_in(18)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
 }
@@ -794,7 +836,7 @@ pub unsafe fn get_batch_indices_positions(
     append_indptr: Tensor,
     seq_lens: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(18)?;
+    let op = library.built_in(19)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
 }
@@ -824,7 +866,7 @@ pub unsafe fn get_seq_lens(
     kv_last_page_len: Tensor,
     page_size: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(19)?;
+    let op = library.built_in(20)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
 }
@@ -852,7 +894,7 @@ pub unsafe fn amax(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(20)?;
+    let op = library.built_in(21)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -880,7 +922,7 @@ pub unsafe fn block_scale_interleave(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(21)?;
+    let op = library.built_in(22)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -928,7 +970,7 @@ pub unsafe fn fp4_dequantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(22)?;
+    let op = library.built_in(23)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -974,7 +1016,7 @@ pub unsafe fn fp4_quantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(23)?;
+    let op = library.built_in(24)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1014,7 +1056,7 @@ pub unsafe fn fp8_quantize_per_block(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(24)?;
+    let op = library.built_in(25)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1044,7 +1086,7 @@ pub unsafe fn fp8_quantize_per_tensor(
     x: Tensor,
     scale: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(25)?;
+    let op = library.built_in(26)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
 }
@@ -1081,7 +1123,7 @@ pub unsafe fn fp8_quantize_per_tensor_dynamic(
     amax: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(26)?;
+    let op = library.built_in(27)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
 }
@@ -1116,7 +1158,7 @@ pub unsafe fn fp8_quantize_per_token(
     x: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(27)?;
+    let op = library.built_in(28)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
 }
@@ -1156,7 +1198,7 @@ pub unsafe fn fp8_quantize_per_token_group(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(28)?;
+    let op = library.built_in(29)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1197,7 +1239,7 @@ pub unsafe fn mxfp8_dequantize(
     scale: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(29)?;
+    let op = library.built_in(30)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
 }
@@ -1236,7 +1278,7 @@ pub unsafe fn mxfp8_quantize(
     x: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(30)?;
+    let op = library.built_in(31)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
 }
@@ -1267,7 +1309,7 @@ pub unsafe fn packbits(
     x: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(31)?;
+    let op = library.built_in(32)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1293,7 +1335,7 @@ pub unsafe fn packed_indptr(
     out: Tensor,
     indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(32)?;
+    let op = library.built_in(33)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, indptr], &[], place, stream) }
 }
@@ -1332,7 +1374,7 @@ pub unsafe fn segment_packbits(
     out_indptr: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(33)?;
+    let op = library.built_in(34)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1413,7 +1455,7 @@ pub unsafe fn apply_rope(
     high_freq_factor: f64,
     old_context_len: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(34)?;
+    let op = library.built_in(35)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
 }
@@ -1464,7 +1506,7 @@ pub unsafe fn rope_cos_sin_cache(
     cos_sin_cache: Tensor,
     interleave: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(35)?;
+    let op = library.built_in(36)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
 }
@@ -1535,7 +1577,7 @@ pub unsafe fn rope_quantize(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(36)?;
+    let op = library.built_in(37)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -1628,7 +1670,7 @@ pub unsafe fn rope_quantize_append(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(37)?;
+    let op = library.built_in(38)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -1684,7 +1726,7 @@ pub unsafe fn chain_speculative_sampling(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(38)?;
+    let op = library.built_in(39)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
 }
@@ -1767,7 +1809,7 @@ pub unsafe fn sample(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(39)?;
+    let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
 }
@@ -1804,7 +1846,7 @@ pub unsafe fn softmax(
     temperatures: Option<Tensor>,
     temperature: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(40)?;
+    let op = library.built_in(41)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
 }
@@ -1848,7 +1890,7 @@ pub unsafe fn top_k(
     sorted: bool,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(41)?;
+    let op = library.built_in(42)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
 }
@@ -1885,7 +1927,7 @@ pub unsafe fn top_k_mask_logits(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(42)?;
+    let op = library.built_in(43)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -1930,7 +1972,7 @@ pub unsafe fn top_k_page_table_transform(
     row_to_batch: Option<Tensor>,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(43)?;
+    let op = library.built_in(44)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
 }
@@ -1971,7 +2013,7 @@ pub unsafe fn top_k_ragged_transform(
     lengths: Tensor,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(44)?;
+    let op = library.built_in(45)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
 }
@@ -2008,7 +2050,7 @@ pub unsafe fn top_k_renorm_probs(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(45)?;
+    let op = library.built_in(46)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2045,7 +2087,7 @@ pub unsafe fn top_p_renorm_probs(
     top_ps: Option<Tensor>,
     top_p: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(46)?;
+    let op = library.built_in(47)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

@@ -509,6 +509,33 @@ PARBAKE_API int parbake_fused_add_rmsnorm_quant_per_token(
     double eps, double weight_bias, double floor,
     parbake_error **error);
 
+#define PARBAKE_GATED_RMSNORM_EPS_DEFAULT 1e-6
+#define PARBAKE_GATED_RMSNORM_ORDER_DEFAULT 0
+/**
+ * RMS norm with a gate: out = norm(x) · weight · silu(gate), or norm(x · silu(gate)) · weight.
+ *
+ * @param out [rows, hidden], written: the result. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very
+ *   same memory as x, and overlaps nothing else.
+ * @param x [rows, hidden], read: the rows. Element type f16 or bf16 or f32, the same for all such tensors;
+ *   the last dimension dense, other strides are free, 0 or more.
+ * @param gate [rows, hidden], read: the gates, before silu: gate / (1 + exp(−gate)). Element type f16 or bf16
+ *   or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; dense.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_GATED_RMSNORM_EPS_DEFAULT.
+ * @param order 0: norm, then gate. 1: gate, then norm; from 0 to 1; PARBAKE_GATED_RMSNORM_ORDER_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647; where it stands first, several leading dimensions may stand for it.
+ * hidden: elements of a row, or of a group of one, from 1 to 65536.
+ * Runs on GPUs from sm_80 on.
+ */
+PARBAKE_API int parbake_gated_rmsnorm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *gate, const parbake_tensor *weight,
+    double eps, int32_t order,
+    parbake_error **error);
+
 #define PARBAKE_LAYERNORM_EPS_DEFAULT 1e-6
 /**
  * Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias.

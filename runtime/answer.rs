@@ -130,7 +130,7 @@ impl Library {
         if !self.config.jit {
             return Err("not asked for: with JIT off any build of these sources that fits is taken".to_owned());
         }
-        let toolchain = self.toolchain_for(goal).map_err(|report| report.what)?;
+        let toolchain = self.jit.on_demand(self, op.language, goal).map_err(|report| report.what)?;
         let (digest, profile) = (source_key.digest, self.config.profile);
         Ok(parbake_codegen::artifact::build_key(&*toolchain, op, digest, goal.target(), profile))
     }

@@ -150,18 +150,25 @@ pub struct Launch {
     pub shared: u32,
     /// Blocks of a cluster, along x; 1 where there are no clusters.
     pub cluster: u32,
+    /// Bytes of the struct if its fields are parameters of their own, at their places; 0 if it is the one parameter.
+    pub plain: usize,
 }
 
 impl Launch {
     /// A launch without shared memory and without clusters.
     #[must_use]
     pub fn new(params: Params, grid: [u32; 3], threads: u32) -> Self {
-        Self { params, grid, block: [threads, 1, 1], shared: 0, cluster: 1 }
+        Self { params, grid, block: [threads, 1, 1], shared: 0, cluster: 1, plain: 0 }
     }
     /// With dynamic shared memory.
     #[must_use]
     pub fn shared(self, bytes: u32) -> Self {
         Self { shared: bytes, ..self }
+    }
+    /// Of a kernel in Triton: it takes the fields of the struct one by one, where a kernel in CUDA C++ takes the struct.
+    #[must_use]
+    pub fn plain<T: Copy>(params: T, grid: [u32; 3], threads: u32) -> Self {
+        Self { plain: size_of::<T>(), ..Self::new(Params::new(params), grid, threads) }
     }
     /// With clusters of so many blocks, which divide the grid along x.
     #[must_use]

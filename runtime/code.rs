@@ -195,6 +195,18 @@ impl Code {
     }
 }
 
+/// What says to the driver that all parameters lie in one buffer: `CU_LAUNCH_PARAM_BUFFER_POINTER` and its kin.
+struct WholeBuffer([*mut c_void; 5]);
+
+impl WholeBuffer {
+    fn of(buffer: *mut c_void, size: &mut usize) -> Self {
+        const POINTER: *mut c_void = std::ptr::without_provenance_mut(1);
+        const SIZE: *mut c_void = std::ptr::without_provenance_mut(2);
+        const END: *mut c_void = std::ptr::null_mut();
+        Self([POINTER, buffer, SIZE, std::ptr::from_mut(size).cast(), END])
+    }
+}
+
 impl Kernel {
     /// Launches. A grid without blocks is no work.
     ///
@@ -225,11 +237,16 @@ impl Kernel {
                     attrs: if count == 0 { std::ptr::null_mut() } else { attributes.as_mut_ptr() },
                     numAttrs: count,
                 };
-                let mut params = [launch.params.0.as_mut_ptr().cast::<c_void>()];
-                // SAFETY: the function takes one struct by value, which `params` points at; the driver copies it.
-                let code = unsafe {
-                    (ready.table.launch)(&raw const config, *function, params.as_mut_ptr(), std::ptr::null_mut())
+                let buffer = launch.params.0.as_mut_ptr().cast::<c_void>();
+                let mut params = [buffer];
+                let mut whole = WholeBuffer::of(buffer, &mut launch.plain);
+                let (params, extra) = match launch.plain {
+                    0 => (params.as_mut_ptr(), std::ptr::null_mut()),
+                    _ => (std::ptr::null_mut(), whole.0.as_mut_ptr()),
                 };
+                // SAFETY: the function takes one struct by value, or parameters that lie as its fields do; the driver
+                // copies what `params` or `extra` points at.
+                let code = unsafe { (ready.table.launch)(&raw const config, *function, params, extra) };
                 Ok(ready.table.check("cuLaunchKernelEx", code)?)
             }
             Code::Host { entry, schedule } => {

@@ -12,14 +12,16 @@ use parbake_codegen::baking::costs::Costs;
 use parbake_codegen::registry::Entry;
 use parbake_codegen::render::RenderError;
 use parbake_codegen::toolchain::{
-    CompileManifest, Diagnosing, Diagnosis, Host, HostSettings, Search, Toolchain, find_nvrtc,
+    CompileManifest, Diagnosing, Diagnosis, Host, HostSettings, Search, Toolchain, TritonSettings, find_nvrtc,
+    find_triton,
 };
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
 use parbake_model::source::HOST;
 use parbake_model::trust;
-use parbake_model::{Digest, Target, Toolkit};
+use parbake_model::{Digest, Language, Target, Toolkit};
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 type Shared = Arc<dyn Toolchain>;
@@ -27,8 +29,8 @@ type Shared = Arc<dyn Toolchain>;
 /// The texts of the host target's shim, by include name.
 type Shim = BTreeMap<String, String>;
 
-/// What decides a search: the target, the driver, the toolkit that is asked for.
-type Wanted = (Target, Option<Toolkit>, Option<Toolkit>);
+/// What decides a search: the language, the target, the driver, the toolkit that is asked for.
+type Wanted = (Language, Target, Option<Toolkit>, Option<Toolkit>);
 
 /// The compilers of this process. A search that failed is made again: a compiler may be installed meanwhile.
 #[derive(Default)]
@@ -37,45 +39,45 @@ pub(crate) struct Jit {
 }
 
 impl Jit {
-    /// The toolchain for a target, found once.
-    pub(crate) fn toolchain(
-        &self,
-        library: &Library,
-        target: Target,
-        driver: Option<Toolkit>,
-        want: Option<Toolkit>,
-    ) -> Result<Shared, Report> {
+    /// The toolchain for a language and a target, found once.
+    fn toolchain(&self, library: &Library, wanted: Wanted) -> Result<Shared, Report> {
         let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(toolchain) = found.get(&(target, driver, want)) {
+        if let Some(toolchain) = found.get(&wanted) {
             return Ok(toolchain.clone());
         }
-        let toolchain = search(library, target, driver, want)?;
-        found.insert((target, driver, want), toolchain.clone());
+        let toolchain = search(library, wanted)?;
+        found.insert(wanted, toolchain.clone());
         Ok(toolchain)
     }
 }
 
 impl Jit {
-    /// The toolchain that compiles on demand for a goal, told to tell what the settings ask for. Bakes do not take it:
+    /// The toolchain that compiles a language on demand for a goal, told to tell what the settings ask for. Bakes do not take it:
     /// what a bundle holds does not depend on a diagnosis.
-    pub(crate) fn on_demand(&self, library: &Library, goal: Goal) -> Result<Shared, Report> {
-        let toolchain = self.toolchain(library, goal.target(), goal.driver(), None)?;
+    pub(crate) fn on_demand(&self, library: &Library, language: Language, goal: Goal) -> Result<Shared, Report> {
+        let toolchain = self.toolchain(library, (language, goal.target(), goal.driver(), None))?;
         let diagnosis = Diagnosis { verbose: library.config.verbose_compiler, keep: library.config.keep };
         Ok(Diagnosing::of(toolchain, diagnosis))
     }
 }
 
-fn search(library: &Library, target: Target, driver: Option<Toolkit>, want: Option<Toolkit>) -> Result<Shared, Report> {
-    if target == Target::Host {
-        return host(library, library.host_shim()?);
-    }
-    let search = Search {
-        explicit: library.config.nvrtc.clone(),
-        toolchains: library.config.toolchains.clone(),
+fn search(library: &Library, (language, target, driver, want): Wanted) -> Result<Shared, Report> {
+    let config = &library.config;
+    let search = |explicit: &Option<PathBuf>| Search {
+        explicit: explicit.clone(),
+        toolchains: config.toolchains.clone(),
         want,
         driver,
         target,
     };
+    if language == Language::Triton {
+        let settings = TritonSettings { scratch: scratch(library), limit: config.compile_timeout };
+        return Ok(find_triton(&search(&config.triton_python), &settings).map_err(|e| e.report())?);
+    }
+    if target == Target::Host {
+        return host(library, library.host_shim()?);
+    }
+    let search = search(&config.nvrtc);
     let nvrtc = find_nvrtc(&search).map_err(|e| e.report())?;
     nvrtc.supports(target).map_err(|why| Report::new("PB-1505", Class::Environment, why))?;
     Ok(nvrtc)
@@ -88,22 +90,40 @@ fn host(library: &Library, shim: Shim) -> Result<Shared, Report> {
     let trusted = [&library.config.toolchains, &shared].into_iter().all(|f| trust::check(f, false).is_ok());
     let own = workspace.trusted(&workspace.host()).is_ok().then(|| workspace.host());
     let kept = trusted.then_some(shared).into_iter().chain(own).collect();
-    // A folder that the settings name may be anybody's, because what is made in it is private.
-    let scratch = workspace.temporary();
-    let named = library.config.temporary.is_some() || workspace.trusted(&scratch).is_ok();
-    let scratch = named.then_some(scratch).into_iter().chain([std::env::temp_dir()]).collect();
-    let settings = HostSettings { kept, scratch, limit: library.config.compile_timeout };
+    let settings = HostSettings { kept, scratch: scratch(library), limit: library.config.compile_timeout };
     let host = Host::open(shim, settings).map_err(|e| e.report())?;
     Ok(host)
 }
 
+/// Where compiler processes work. A folder that the settings name may be anybody's, because what is made in it is
+/// private.
+fn scratch(library: &Library) -> Vec<PathBuf> {
+    let workspace = &library.workspace;
+    let scratch = workspace.temporary();
+    let named = library.config.temporary.is_some() || workspace.trusted(&scratch).is_ok();
+    named.then_some(scratch).into_iter().chain([std::env::temp_dir()]).collect()
+}
+
 impl Library {
-    /// The toolchain for a target: the one of a toolkit, if one is named, else what fits the driver.
+    /// The toolchain of CUDA C++ for a target: the one of a toolkit, if one is named.
     ///
     /// # Errors
     /// A report that says where it was searched, and what to install.
     pub fn toolchain(&self, target: Target, want: Option<Toolkit>) -> Result<Arc<dyn Toolchain>, Report> {
-        self.jit.toolchain(self, target, None, want)
+        self.toolchain_of(Language::Cuda, target, want)
+    }
+
+    /// The toolchain of a language for a target: the one of a toolkit, if one is named.
+    ///
+    /// # Errors
+    /// As [`Library::toolchain`].
+    pub fn toolchain_of(
+        &self,
+        language: Language,
+        target: Target,
+        want: Option<Toolkit>,
+    ) -> Result<Arc<dyn Toolchain>, Report> {
+        self.jit.toolchain(self, (language, target, None, want))
     }
 
     /// The texts of the host target's shim, by include name.

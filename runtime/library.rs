@@ -169,7 +169,7 @@ impl Library {
     pub fn accepts(details: &parbake_model::bundle::Details) -> bool {
         crate::bundles::fits(&details.library, details.launch_abi)
     }
-    /// The toolchain that a look-up for a goal would compile with.
+    /// The toolchain that a look-up of an op in CUDA C++ would compile with for a goal.
     ///
     /// # Errors
     /// A report that says where it was searched, and what to install.
@@ -178,7 +178,7 @@ impl Library {
         &self,
         goal: Goal,
     ) -> Result<Arc<dyn parbake_codegen::toolchain::Toolchain>, parbake_model::Report> {
-        self.jit.on_demand(self, goal)
+        self.jit.on_demand(self, parbake_model::Language::Cuda, goal)
     }
     /// All ops, sorted by family and name.
     pub fn ops(&self) -> impl Iterator<Item = (OpId, &Op)> {

@@ -245,7 +245,7 @@ impl Library {
             decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
             return Err(self.not_covered(decision));
         }
-        match self.jit.on_demand(self, goal) {
+        match self.jit.on_demand(self, self.definition(op).language, goal) {
             Ok(toolchain) => {
                 decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
                 let (artifact, from) = self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)?;

@@ -32,7 +32,7 @@ impl Library {
             Some(Candidate::Store(a)) => {
                 (decision.from, decision.target) = (Some(Origin::Store), Some(a.metadata.target))
             }
-            None if self.may_compile(&mut decision, goal) => {
+            None if self.may_compile(op, &mut decision, goal) => {
                 (decision.from, decision.target) = (Some(Origin::Jit), Some(goal.target()));
             }
             None => {}
@@ -41,12 +41,12 @@ impl Library {
     }
 
     #[cfg(feature = "jit")]
-    fn may_compile(&self, decision: &mut Decision, goal: Goal) -> bool {
+    fn may_compile(&self, op: OpId, decision: &mut Decision, goal: Goal) -> bool {
         if !self.config.jit {
             decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
             return false;
         }
-        match self.jit.on_demand(self, goal) {
+        match self.jit.on_demand(self, self.definition(op).language, goal) {
             Ok(toolchain) => {
                 decision.note("jit", Some(goal.target()), format!("{} would compile it", toolchain.id()));
                 true
@@ -64,7 +64,7 @@ impl Library {
     }
 
     #[cfg(not(feature = "jit"))]
-    fn may_compile(&self, decision: &mut Decision, _: Goal) -> bool {
+    fn may_compile(&self, _: OpId, decision: &mut Decision, _: Goal) -> bool {
         decision.miss("jit", None, Miss::NoToolchain, "this build has no compiler (feature `jit`)");
         false
     }
@@ -139,7 +139,7 @@ impl Library {
         }
         #[cfg(feature = "jit")]
         if self.config.jit
-            && let Ok(toolchain) = self.jit.on_demand(self, goal)
+            && let Ok(toolchain) = self.jit.on_demand(self, def.language, goal)
         {
             let build_key =
                 parbake_codegen::artifact::build_key(&*toolchain, def, source_key, goal.target(), self.config.profile)

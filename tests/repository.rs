@@ -432,7 +432,9 @@ fn every_op_has_its_whole_set_of_files() {
             continue;
         }
         let name = folder.rsplit('/').next().unwrap();
-        let own = [format!("{name}.cuh"), format!("{name}.cu.tera")];
+        let triton = text(file).unwrap().lines().any(|line| line == "language = \"triton\"");
+        let language = if triton { parbake::model::Language::Triton } else { parbake::model::Language::Cuda };
+        let own = [format!("{name}.{}", language.kernel_extension()), format!("{name}.{}.tera", language.extension())];
         for part in own.iter().map(String::as_str).chain(["params.h", "launch.rs", "reference.rs", "reference.py"]) {
             if !files.contains(&format!("{folder}/{part}")) {
                 findings.push(format!("{folder}/{part} is missing"));

@@ -50,7 +50,8 @@ impl Plan<'_> {
 /// may not compile finds whatever a shape asks for.
 pub type Only = BTreeMap<String, Vec<String>>;
 
-/// Expands ops that match a pattern for a list of targets.
+/// Expands ops that match a pattern for a list of targets. An op in another language than CUDA C++ is left out, with a
+/// reason, unless the pattern names it: what a wildcard takes needs no toolchain but the usual one, on every machine.
 ///
 /// # Errors
 /// A pattern of which a part matches no op; an axis or value that none of them has; targets none of which any of them supports.
@@ -91,8 +92,9 @@ pub fn plan<'a>(
     // Why a target lacks what others have.
     let mut reasons = BTreeSet::new();
     for op in &chosen {
+        let unnamed = unnamed(op, pattern);
         for combination in space::expand([*op], targets).into_iter().filter(|c| wanted(&c.spec)) {
-            match combination.skipped {
+            match combination.skipped.or_else(|| unnamed.clone()) {
                 None => plan.jobs.push(Job { op, spec: combination.spec, target: combination.target }),
                 Some(reason) => {
                     if space::check(op, &combination.spec, None).is_ok() {
@@ -125,4 +127,19 @@ pub fn plan<'a>(
         .help(format!("known architectures: {}", known_targets())));
     }
     Ok(plan)
+}
+
+/// The pattern that names the ops of a lock, whatever their language; that of all ops if it has none.
+#[must_use]
+pub fn naming(lock: &Lock) -> String {
+    let ops: BTreeSet<&str> = lock.specs.iter().map(|spec| spec.op.as_str()).collect();
+    if ops.is_empty() { "*".to_owned() } else { ops.into_iter().collect::<Vec<_>>().join(",") }
+}
+
+/// Why an op that a pattern matches is left out all the same.
+fn unnamed(op: &Op, pattern: &str) -> Option<String> {
+    let named = pattern.split(',').map(str::trim).any(|part| part == op.name || part == op.path());
+    let why =
+        || format!("{} is written in {}: it is baked only where it is named, and by no wildcard", op.name, op.language);
+    (!op.language.is_cuda() && !named).then(why)
 }

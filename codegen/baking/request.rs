@@ -1,18 +1,18 @@
 //! A bake as a build script asks for it: by settings, without a store, in one process.
 
 use super::pack::{Packing, pack};
-use super::plan::{Job, Only, plan};
+use super::plan::{Job, Only, naming, plan};
 use super::threads::run;
 use crate::artifact;
 use crate::registry::{Entry, Registry};
-use crate::toolchain::{Search, Toolchain, find_nvfatbin, find_nvrtc};
+use crate::toolchain::{Search, Toolchain, TritonSettings, find_nvfatbin, find_nvrtc, find_triton};
 use parbake_model::bundle::LEVEL;
 use parbake_model::identity::Profile;
 use parbake_model::lock::Lock;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Digest, Target, source, space};
+use parbake_model::{Digest, Language, Target, source, space};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,8 +78,8 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
     let plan = match &request.lock {
         None => plan(ops, &request.config.aot_ops, &Only::new(), &request.targets)?,
         Some(lock) => {
-            let mut plan = plan(ops, "*", &Only::new(), &request.targets)?;
             check(lock, &request.registry)?;
+            let mut plan = plan(ops, &naming(lock), &Only::new(), &request.targets)?;
             plan.keep(lock);
             plan
         }
@@ -96,6 +96,11 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
         let toolchain: Arc<dyn Toolchain> = match job.target {
             Target::Host => {
                 return Err(Report::new("PB-1115", Class::Usage, "`host` is not embedded: bundles hold it"));
+            }
+            target if entry.op.language == Language::Triton => {
+                let settings = TritonSettings { limit: request.config.compile_timeout, ..TritonSettings::default() };
+                let search = Search { explicit: request.config.triton_python.clone(), ..search(target) };
+                find_triton(&search, &settings).map_err(|e| e.report())?
             }
             target => find_nvrtc(&search(target)).map_err(|e| e.report())?,
         };

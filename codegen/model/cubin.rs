@@ -19,6 +19,10 @@
 //! The file ends where the last thing that its headers name ends, in all samples. So a cut file is always found; up to
 //! seven zero bytes behind the end are taken, because fatbins pad their payloads.
 
+mod parameters;
+
+pub use parameters::{Parameter, parameters};
+
 use crate::target::{Arch, Suffix, Target, Toolkit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ pub mod function;
 pub mod glob;
 pub mod gpu;
 pub mod identity;
+pub mod language;
 pub mod lock;
 pub mod metadata;
 pub mod op;
@@ -32,6 +33,7 @@ pub mod trust;
 pub mod verdict;
 
 pub use digest::{Digest, Key, KeyFields};
+pub use language::Language;
 pub use report::Report;
 pub use target::{Arch, Suffix, Target, Toolkit};
 

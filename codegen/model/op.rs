@@ -3,6 +3,7 @@
 
 use crate::dtype::DType;
 use crate::extent::Extent;
+use crate::language::Language;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -21,6 +22,9 @@ pub struct Op {
     /// Functions of other libraries that it answers to: `flashinfer.norm.rmsnorm`.
     #[serde(default)]
     pub peers: Vec<Peer>,
+    /// What its kernels are written in.
+    #[serde(default, skip_serializing_if = "Language::is_cuda")]
+    pub language: Language,
     /// Name of the parameter struct in `params.h`.
     pub params: String,
     /// Oldest architecture that it is written for; every newer one is supported unless an exclusion says otherwise.
@@ -500,7 +504,7 @@ impl Op {
     /// The folder's template, relative to the kernel tree.
     #[must_use]
     pub fn template(&self) -> String {
-        format!("{}/{}.cu.tera", self.path(), self.name)
+        format!("{}/{}.{}.tera", self.path(), self.name, self.language.extension())
     }
     /// The shape symbol of that name.
     #[must_use]

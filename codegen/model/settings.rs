@@ -266,6 +266,12 @@ pub const SETTINGS: &[Setting] = &[
         "Where `parbake toolchain install` puts compilers; shared by all workspaces",
     ),
     setting(
+        "PARBAKE_TRITON_PYTHON",
+        "path",
+        "searched for",
+        "The Python that runs Triton, as in `/opt/env/bin/python3`: with the Triton that it has, else with the installed one",
+    ),
+    setting(
         "PARBAKE_VERBOSE_COMPILER",
         "boolean",
         "off",
@@ -400,6 +406,8 @@ pub struct Config {
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
+    /// The Python that runs Triton.
+    pub triton_python: Option<PathBuf>,
     /// Where this user's bundles are installed. Without a home it is none of the folders of installed bundles.
     pub user_bundles: PathBuf,
     /// Whether compilers tell what they do.
@@ -543,6 +551,7 @@ impl Config {
             store_shared: None,
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
+            triton_python: None,
             user_bundles: data_home(&vars).join("parbake/bundles"),
             verbose_compiler: false,
             version_bypass: None,
@@ -677,6 +686,7 @@ impl Config {
             "PARBAKE_STORE" => self.store = Some(path(text)?),
             "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
+            "PARBAKE_TRITON_PYTHON" => self.triton_python = Some(path(text)?),
             "PARBAKE_VERBOSE_COMPILER" => self.verbose_compiler = flag()?,
             "PARBAKE_VERSION_BYPASS" => {
                 self.version_bypass = Some(VersionBypass::parse(text).map_err(|expected| bad(&expected))?);

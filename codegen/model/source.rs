@@ -3,8 +3,13 @@
 //! Kernel code includes by literal `#include "…"` only, spelled relative to `kernels/include` or to `kernels`. The
 //! scanner ignores `#if`, so the closure is a superset of what a compiler opens. Files of the host shim are reached
 //! only on the host and are no part of a device closure; they enter the host toolchain's identity instead.
+//!
+//! Kernels in Triton import by `from a.b import c`, where `a/b.py` lies in the tree.
+
+mod python;
 
 use crate::digest::{Digest, KeyFields};
+use crate::language::Language;
 use crate::op::Op;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -90,6 +95,18 @@ pub enum SourceError {
         line: usize,
         /// What it includes.
         name: String,
+    },
+    /// An import of a kernel in Triton that names neither Triton nor a file of the tree.
+    #[error(
+        "{file}:{line}: kernels in Triton import `triton` and, by `from a.b import c`, files a/b.py under kernels; got `{text}`"
+    )]
+    Import {
+        /// The importing file.
+        file: String,
+        /// Its line.
+        line: usize,
+        /// The line's text, or the module.
+        text: String,
     },
     /// An include that is not literal, or is a system header.
     #[error("{file}:{line}: kernel code includes by literal `#include \"…\"` only, got `{text}`")]
@@ -256,7 +273,17 @@ impl OpSources {
     pub fn read(tree: &KernelTree, op: &Op) -> Result<Self, SourceError> {
         let path = op.template();
         let template = tree.read(&path)?;
-        let closure = closure(tree, &path, template.text())?;
+        let closure = match op.language {
+            Language::Cuda => closure(tree, &path, template.text())?,
+            // No file includes the parameters, and whoever changes them makes another kernel.
+            Language::Triton => {
+                let mut imported = python::closure(tree, &path, template.text())?;
+                let params = closure(tree, &path, &format!("#include \"{}/params.h\"\n", op.path()))?;
+                imported.headers.extend(params.headers);
+                imported.paths.extend(params.paths);
+                imported
+            }
+        };
         let mut key =
             KeyFields::new("parbake.sources.v1").with("renderer", RENDERER_SCHEMA).with("template", template.digest());
         for (name, path) in &closure.paths {

@@ -50,7 +50,8 @@ pub fn check(op: &Op, spec: &Spec, target: Option<Target>) -> Result<(), Unsuppo
         Some(t) if t.arch() < op.since.arch() && t != Target::Host => {
             return Err(Unsupported(format!("{} is written for {} and newer", op.name, op.since)));
         }
-        _ => {}
+        Some(t) => op.language.supports(t).map_err(Unsupported)?,
+        None => {}
     }
     let excluded = op.excludes.iter().find(|e| applies(e, spec, target));
     excluded.map_or(Ok(()), |e| Err(Unsupported(e.reason.clone())))

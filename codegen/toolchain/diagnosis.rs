@@ -1,7 +1,7 @@
 //! A toolchain that tells more. What it is asked for is an option like any other, so the build key is another one, and
 //! no artifact that was made without it is touched or served in its place.
 
-use super::{CompileManifest, Compiled, Kind, Toolchain, ToolchainError, Unit};
+use super::{CompileManifest, Compiled, Kind, Toolchain, ToolchainError, Unit, triton};
 use parbake_model::identity::Profile;
 use parbake_model::op::Options;
 use parbake_model::{Target, Toolkit};
@@ -24,6 +24,7 @@ impl Diagnosis {
             Kind::Nvrtc => None,
             Kind::Nvcc => Some(KEEP_NVCC),
             Kind::Host => Some(KEEP_HOST),
+            Kind::Triton => Some(triton::KEEP),
         };
         let verbose = self.verbose.then(|| verbose(kind));
         verbose.into_iter().chain(keep.filter(|_| self.keep)).map(str::to_owned).collect()
@@ -36,6 +37,7 @@ pub(crate) fn verbose(kind: Kind) -> &'static str {
         Kind::Nvrtc => "--ptxas-options=-v",
         Kind::Nvcc => "-Xptxas=-v",
         Kind::Host => "-v",
+        Kind::Triton => triton::VERBOSE,
     }
 }
 
@@ -44,7 +46,7 @@ const KEEP_HOST: &str = "-save-temps";
 
 /// Whether the options of a compilation ask for its intermediate files.
 pub(super) fn keeps(manifest: &CompileManifest) -> bool {
-    manifest.options.iter().any(|option| [KEEP_NVCC, KEEP_HOST].contains(&option.as_str()))
+    manifest.options.iter().any(|option| [KEEP_NVCC, KEEP_HOST, triton::KEEP].contains(&option.as_str()))
 }
 
 /// A toolchain under diagnosis.

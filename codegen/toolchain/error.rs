@@ -137,6 +137,22 @@ pub enum ToolchainError {
         #[source]
         source: std::io::Error,
     },
+    /// A kernel that is not what its launcher was compiled for.
+    #[error("`{unit}` is not the kernel that its op promises: {why}")]
+    Promise {
+        /// The unit's name.
+        unit: String,
+        /// What is expected, and what is there.
+        why: String,
+    },
+    /// A Python that cannot run Triton.
+    #[error("`{path}` cannot be run: {why}")]
+    Interpreter {
+        /// The Python, or the Triton that has none.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The thread of a compilation could not be started.
     #[error("cannot start the compiler's thread")]
     Thread(#[source] std::io::Error),
@@ -162,6 +178,8 @@ impl ToolchainError {
             Self::NoHostCompiler { .. } => "PB-1515",
             Self::Io { .. } => "PB-1516",
             Self::Thread(_) => "PB-1517",
+            Self::Promise { .. } => "PB-1560",
+            Self::Interpreter { .. } => "PB-1561",
         }
     }
 
@@ -170,7 +188,7 @@ impl ToolchainError {
     pub fn report(&self) -> Report {
         let class = match self {
             Self::Compile { .. } | Self::Options { .. } | Self::Output { .. } | Self::Call { .. } => Class::Failed,
-            Self::Foreign { .. } | Self::Name { .. } | Self::Nul { .. } => Class::Failed,
+            Self::Foreign { .. } | Self::Name { .. } | Self::Nul { .. } | Self::Promise { .. } => Class::Failed,
             _ => Class::Environment,
         };
         let text = self.to_string();
@@ -185,6 +203,9 @@ impl ToolchainError {
         match self {
             Self::Load { .. } | Self::Symbol { .. } | Self::Unusable { .. } => {
                 report.help("parbake toolchain install 12.9")
+            }
+            Self::Interpreter { .. } => {
+                report.help("name a Python in PARBAKE_TRITON_PYTHON, or: parbake toolchain install triton")
             }
             Self::Environment { name, .. } => report.help(format!("unset {name}")),
             Self::Process(error) => error.help().map_or(report.clone(), |help| report.help(help)),

@@ -322,21 +322,25 @@ impl Finder<'_> {
         found
     }
 
-    /// Whether a toolkit of that version may be used at all.
     fn acceptable(&self, version: Toolkit) -> Result<(), String> {
-        let Search { want, driver, target, .. } = self.search;
-        if let Some(want) = want.filter(|want| *want != version) {
-            return Err(format!("is CUDA {version}, asked for was {want}"));
-        }
-        let Some(driver) = driver else { return Ok(()) };
-        if version.major > driver.major {
-            return Err(format!("is CUDA {version}, and the driver supports up to {driver}"));
-        }
-        if matches!(target, Target::Compute(..)) && version > *driver {
-            return Err(format!("is CUDA {version}, whose PTX a driver for {driver} does not read"));
-        }
-        Ok(())
+        acceptable(self.search, version)
     }
+}
+
+/// Whether a toolkit of that version may be used at all.
+pub(super) fn acceptable(search: &Search, version: Toolkit) -> Result<(), String> {
+    let Search { want, driver, target, .. } = search;
+    if let Some(want) = want.filter(|want| *want != version) {
+        return Err(format!("is CUDA {version}, asked for was {want}"));
+    }
+    let Some(driver) = driver else { return Ok(()) };
+    if version.major > driver.major {
+        return Err(format!("is CUDA {version}, and the driver supports up to {driver}"));
+    }
+    if matches!(target, Target::Compute(..)) && version > *driver {
+        return Err(format!("is CUDA {version}, whose PTX a driver for {driver} does not read"));
+    }
+    Ok(())
 }
 
 /// Shared objects whose name starts with `stem` below a root: a wheel folder, a toolkit, or a plain folder.
@@ -433,7 +437,7 @@ pub(super) fn in_path(name: &Path) -> Option<PathBuf> {
     std::env::split_paths(&path).filter(|folder| folder.is_absolute()).map(|f| f.join(name)).find(|p| p.is_file())
 }
 
-fn one_line(error: &ToolchainError) -> String {
+pub(super) fn one_line(error: &ToolchainError) -> String {
     let mut text = error.to_string();
     let mut next = std::error::Error::source(error);
     while let Some(cause) = next {

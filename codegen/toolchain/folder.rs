@@ -38,7 +38,7 @@ impl Folder {
             return fresh(places);
         }
         check_plain(&manifest.unit.name)?;
-        let name = manifest.unit.name.trim_end_matches(".cu");
+        let name = manifest.unit.name.trim_end_matches(".cu").trim_end_matches(".py");
         let folder = make(places, &format!("{KEPT}{name}-"), true)?;
         tracing::info!(folder = %folder.path().display(), "the files of this compilation stay");
         Ok(Self::of(folder, true))

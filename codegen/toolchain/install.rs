@@ -187,7 +187,7 @@ impl Stamp {
             wheels: component
                 .pins
                 .iter()
-                .map(|p| format!("{}=={} sha256:{}", p.package, p.version, p.sha256))
+                .map(|p| format!("{}=={} sha256:{}", p.package, p.version, p.sha256.join(",")))
                 .collect(),
         }
     }
@@ -257,7 +257,8 @@ fn install_with(
 
 fn requirements_text(component: &Component) -> String {
     component.pins.iter().fold(String::new(), |mut text, pin| {
-        let _ = writeln!(text, "{}=={} --hash=sha256:{}", pin.package, pin.version, pin.sha256);
+        let hashes: String = pin.sha256.iter().map(|digest| format!(" --hash=sha256:{digest}")).collect();
+        let _ = writeln!(text, "{}=={}{hashes}", pin.package, pin.version);
         text
     })
 }
@@ -405,7 +406,7 @@ fn io_error<'a>(
 /// An installed component.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Installed {
-    /// `cuda`, `nvcc` or `libclang`.
+    /// `cuda`, `nvcc`, `libclang` or `triton`.
     pub name: String,
     /// Its version.
     pub version: String,
@@ -496,7 +497,8 @@ with zipfile.ZipFile(sys.argv[1] + "/" + name + "-1.0-py3-none-any.whl", "w") as
     }
 
     fn component(digest: &str) -> Component {
-        let sha256 = Box::leak(digest.to_owned().into_boxed_str());
+        let digest: &'static str = Box::leak(digest.to_owned().into_boxed_str());
+        let sha256 = Box::leak(Box::new([digest]));
         let pins = Box::leak(Box::new([Pin { package: PACKAGE, version: "1.0", sha256 }]));
         Component { name: "part", version: "1.0", pins, files: &["part/lib/libpart.so"], licence: "none" }
     }

@@ -16,6 +16,7 @@ const RESERVED_SHARE: u64 = 8;
 pub fn estimate(kind: Kind) -> u64 {
     match kind {
         Kind::Nvrtc => 150 << 20,
+        Kind::Triton => 250 << 20,
         Kind::Nvcc | Kind::Host => 500 << 20,
     }
 }

@@ -5,6 +5,7 @@
 //! | `nvrtc` | NVIDIA's run-time compiler, in this process | bundles and compilation on demand |
 //! | `nvcc` | a CUDA toolkit's driver, as child processes | who must have it |
 //! | `host` | the system's C++ compiler | the host target |
+//! | `triton` | Triton, run by a Python that has it | kernels that are written in it |
 //!
 //! The compiler sees only what is in the key: the unit, its closure and the spelled options. A toolchain's id says
 //! everything else that shapes the output. [`Nvfatbin`] wraps finished cubins; [`find_nvrtc`] and its siblings look
@@ -27,6 +28,7 @@ pub mod process;
 pub mod site;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod triton;
 
 pub use components::Component;
 pub use diagnosis::{Diagnosing, Diagnosis};
@@ -37,6 +39,7 @@ pub use install::{InstallError, Installed};
 pub use nvcc::{Nvcc, NvccSettings};
 pub use nvfatbin::Nvfatbin;
 pub use nvrtc::Nvrtc;
+pub use triton::{Triton, TritonSettings, find_triton};
 
 use parbake_model::identity::Profile;
 use parbake_model::op::Options;
@@ -55,6 +58,8 @@ pub enum Kind {
     Nvcc,
     /// The system's C++ compiler.
     Host,
+    /// Triton.
+    Triton,
 }
 
 impl fmt::Display for Kind {
@@ -63,6 +68,7 @@ impl fmt::Display for Kind {
             Self::Nvrtc => "nvrtc",
             Self::Nvcc => "nvcc",
             Self::Host => "host",
+            Self::Triton => "triton",
         })
     }
 }
@@ -71,13 +77,13 @@ impl fmt::Display for Kind {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unit {
-    /// Fixed virtual file name, `<uri>.cu`: the only name that reaches the output.
+    /// Fixed virtual file name, `<uri>.cu` or `<uri>.py`: the only name that reaches the output.
     pub name: String,
     /// The rendered text.
     pub text: String,
     /// The kernel's `extern "C"` name.
     pub entry: String,
-    /// Every file that the text includes, by include name.
+    /// Every file that the text includes or imports, by include name.
     #[serde(with = "closure")]
     pub closure: Closure,
 }

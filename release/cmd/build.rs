@@ -13,7 +13,7 @@ use crate::output::{Failure, Output};
 use crate::select;
 use parbake::Library;
 use parbake::frames::Frames;
-use parbake_codegen::baking::{self, Keep, Only, Packing, Plan};
+use parbake_codegen::baking::{self, Job, Keep, Only, Packing, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
 use parbake_model::identity::Profile;
@@ -22,7 +22,7 @@ use parbake_model::metadata::Metadata;
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Digest, Target, Toolkit};
+use parbake_model::{Digest, Language, Target, Toolkit};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -199,7 +199,9 @@ fn text(baked: &Baked) -> String {
 
 /// What is asked for.
 fn planned<'a>(library: &'a Library, what: &Bake<'_>) -> Result<Plan<'a>, Failure> {
-    let mut plan = baking::plan(library.ops().map(|(_, op)| op), what.op, what.only, what.targets)?;
+    let named = what.lock.map(baking::naming);
+    let pattern = named.as_deref().unwrap_or(what.op);
+    let mut plan = baking::plan(library.ops().map(|(_, op)| op), pattern, what.only, what.targets)?;
     if let Some(lock) = what.lock {
         plan.keep(lock);
         if plan.jobs.is_empty() {
@@ -224,7 +226,7 @@ struct Ready<'a> {
 fn ready<'a>(library: &'a Library, what: &Bake<'_>) -> Result<Ready<'a>, Failure> {
     let plan = planned(library, what)?;
     let toolchains = toolchains(library, &plan, what.toolkit)?;
-    let images = toolchains.iter().filter_map(|(&target, toolchain)| Some((target, toolchain.toolkit()?)));
+    let images = toolchains.iter().filter_map(|(&(_, target), toolchain)| Some((target, toolchain.toolkit()?)));
     let images: BTreeSet<(Target, Toolkit)> = images.filter(|(target, _)| *target != Target::Host).collect();
     if let Some(floor) = what.min_driver {
         baking::check_driver_floor(images.iter().copied(), floor)?;
@@ -291,14 +293,19 @@ pub(crate) fn bake(library: &Library, what: &Bake<'_>, out: Output) -> Result<Ba
     Ok(baked)
 }
 
-type Toolchains = BTreeMap<Target, Arc<dyn Toolchain>>;
+type Toolchains = BTreeMap<(Language, Target), Arc<dyn Toolchain>>;
 
-/// One toolchain a target; all that are missing are reported, before anything is compiled.
+/// What decides which toolchain makes a job.
+pub(super) fn made_by(job: &Job<'_>) -> (Language, Target) {
+    (job.op.language, job.target)
+}
+
+/// One toolchain a language and target; all that are missing are reported, before anything is compiled.
 fn toolchains(library: &Library, plan: &Plan<'_>, want: Option<Toolkit>) -> Result<Toolchains, Failure> {
     let (mut found, mut missing) = (Toolchains::new(), Vec::new());
-    for target in plan.jobs.iter().map(|j| j.target).collect::<BTreeSet<_>>() {
-        match library.toolchain(target, want) {
-            Ok(toolchain) => drop(found.insert(target, toolchain)),
+    for (language, target) in plan.jobs.iter().map(made_by).collect::<BTreeSet<_>>() {
+        match library.toolchain_of(language, target, want) {
+            Ok(toolchain) => drop(found.insert((language, target), toolchain)),
             Err(report) if missing.contains(&report) => {}
             Err(report) => missing.push(report),
         }

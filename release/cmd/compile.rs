@@ -7,7 +7,7 @@ use parbake_codegen::parts::{MAX_UNIT, UnitFile};
 use parbake_model::bundle::Bundle;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
-use parbake_model::{Digest, Target};
+use parbake_model::{Digest, Language, Target};
 use serde::Serialize;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,10 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     let target = unit.compile.target;
     let toolchain = match target {
         Target::Host => library.host_toolchain(unit.shim.clone())?,
-        _ => library.toolchain(target, unit.toolkit).map_err(|report| unit.lacks(&report))?,
+        _ => {
+            let language = Language::of_unit(&unit.compile.unit.name);
+            library.toolchain_of(language, target, unit.toolkit).map_err(|report| unit.lacks(&report))?
+        }
     };
     let packer = unit.toolkit.map(|toolkit| build::packer(&library, target, toolkit)).transpose()?;
     if let Some(folder) = args.output.parent() {

@@ -167,6 +167,9 @@ fn also(whole: &Whole<'_>) -> Table {
     let mut table = Table::plain();
     let host = if op.host { ", and host" } else { "" };
     table.row(["targets".to_owned(), format!("{} and newer{host}", op.since)]);
+    if !op.language.is_cuda() {
+        table.row(["written in".to_owned(), op.language.to_string()]);
+    }
     for default in &op.default_tactics {
         let tactic = op.tactics.iter().filter_map(|t| Some(format!("{}={}", t.name, default.tactic.get(&t.name)?)));
         table.row(["default tactic".to_owned(), format!("{} from {}", words(tactic), default.since)]);

@@ -23,6 +23,11 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     let root = checkout::root(&config)?;
     out.say("Compilers for the tests (missing ones are installed, as pinned Python wheels):");
     checkout::need(&config, &[("12.9", false), ("13.0", true), ("13.5", false), ("libclang", false)], out)?;
+    // The largest of all, and for some Pythons there is none: its tests are skipped without it.
+    if let Err(failure) = checkout::need(&config, &[("triton", false)], out) {
+        let why: Vec<&str> = failure.reports.iter().map(|report| report.what.as_str()).collect();
+        note(format!("tests of kernels in Triton will be skipped: {}", why.join("; ")));
+    }
     let mut tally = Tally::default();
     let result = steps(&args, &root, &mut tally, out);
     tally.ok = result.is_ok();

@@ -5,9 +5,9 @@ use crate::text::{self, Table};
 use parbake::{Goal, Library, Place, driver};
 use parbake_codegen::toolchain::components::{self, Component};
 use parbake_codegen::toolchain::{Toolchain, install};
-use parbake_model::Target;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
+use parbake_model::{Language, Target};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ enum Action {
 ///   parbake toolchain install 13.0 --with-nvcc
 #[derive(clap::Args)]
 struct InstallArgs {
-    /// 12.9, 13.0, 13.5 or libclang
+    /// 12.9, 13.0, 13.5, libclang or triton
     #[arg(default_value = "12.9")]
     what: String,
     /// The nvcc of that toolkit too; only a comparison needs it
@@ -132,6 +132,9 @@ fn list(mut config: Config, out: Output) -> Result<(), Failure> {
 fn choices(library: &Library) -> Vec<Choice> {
     let hopper: Target = "sm_90a".parse().expect("bug: sm_90a is a target");
     let mut choices = vec![choice("bake", hopper, library.toolchain(hopper, None))];
+    // Who has no Triton need not be told that it serves nothing.
+    let triton = library.toolchain_of(Language::Triton, hopper, None);
+    choices.extend(triton.is_ok().then(|| choice("bake of kernels in Triton", hopper, triton)));
     if let Ok(device) = driver::first()
         && let Ok(goal) = library.goal(Place::Cuda(device.ordinal))
     {

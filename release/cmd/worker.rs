@@ -47,7 +47,8 @@ fn make(library: &Library, request: Request) -> Result<Box<Unit>, Box<Report>> {
     let wanted = library.locked(&lock, &[Site::Place(Place::Host)]).map_err(|e| Box::new(e.report()))?;
     let wanted = &wanted[0];
     memory::forget_peak();
-    let toolchain = library.toolchain(target, toolkit)?;
+    let language = library.definition(wanted.op).language;
+    let toolchain = library.toolchain_of(language, target, toolkit)?;
     let made = library.obtain(wanted.op, &wanted.spec, target, &*toolchain, profile);
     let (artifact, origin) = made.map_err(|e| Box::new(e.report()))?;
     let file = match &artifact.path {

@@ -22,5 +22,6 @@ mod replay;
 mod report;
 mod server;
 mod signatures;
+mod triton;
 mod wheel;
 mod workspace;

@@ -360,13 +360,19 @@ API int cuFuncSetAttribute(void *f, int attribute, int value) {
 typedef struct { unsigned grid[3], block[3], shared; void *stream, *attributes; unsigned n; } Launch;
 
 API int cuLaunchKernelEx(const Launch *launch, void *f, void **params, void **extra) {
-    (void)params, (void)extra;
     CHECK(-1);
     Function *function = f;
     int result = function->context != current ? INVALID_HANDLE : SUCCESS;
-    say(__func__, result, "entry=%s grid=%u,%u,%u block=%u,%u,%u stream=%p sm=%d%.1s", function->kernel->entry,
+    /* One struct, or a buffer of parameters with its size: pointer, 1, size, 2, end. */
+    char taken[64] = "struct";
+    if (extra && (params || extra[0] != (void *)1 || extra[2] != (void *)2 || extra[4])) result = 1;
+    if (extra && !result) {
+        size_t size = *(size_t *)extra[3];
+        snprintf(taken, sizeof taken, "%zu:%016llx", size, (unsigned long long)fnv(extra[1], size));
+    }
+    say(__func__, result, "entry=%s grid=%u,%u,%u block=%u,%u,%u shared=%u params=%s stream=%p sm=%d%.1s", function->kernel->entry,
         launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0], launch->block[1], launch->block[2],
-        launch->stream, function->kernel->library->sm,
+        launch->shared, taken, launch->stream, function->kernel->library->sm,
         function->kernel->library->suffix == ' ' ? "" : &function->kernel->library->suffix);
     return result;
 }

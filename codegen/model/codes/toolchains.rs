@@ -189,4 +189,16 @@ pub(super) const TOOLCHAINS: &[Code] = &[
         "PARBAKE_OFFLINE is on, so nothing was asked for on any network and no pip was started.",
         "Unset PARBAKE_OFFLINE, or copy the folder of that component from the PARBAKE_TOOLCHAINS of a machine that has it.",
     ),
+    row(
+        "PB-1560",
+        "A kernel is not what its op promises",
+        "A kernel in Triton takes other parameters than its `params.h` declares, or needs more warps, shared memory or scratch memory than the unit says. A launcher was compiled for what is promised, so nothing was stored.",
+        "Make the unit's template, `params.h` and `launch.rs` agree; docs/add-a-kernel.md says how.",
+    ),
+    row(
+        "PB-1561",
+        "A Python cannot run Triton",
+        "The Python cannot be started, is of another version than Triton was installed for, or cannot import it.",
+        "Install Triton for the Python at hand with `parbake toolchain install triton`, or name the right Python in PARBAKE_TRITON_PYTHON.",
+    ),
 ];

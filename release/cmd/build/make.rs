@@ -1,7 +1,7 @@
 //! Making what a plan asks for: from the store what it holds, the rest in worker processes.
 
 use super::progress::Meter;
-use super::{Bake, Toolchains};
+use super::{Bake, Toolchains, made_by};
 use crate::output::{Failure, Output};
 use parbake::Library;
 use parbake_codegen::baking::costs::{Cost, Costs};
@@ -13,7 +13,7 @@ use parbake_model::identity::Profile;
 use parbake_model::lock::Lock;
 use parbake_model::owner::Owner;
 use parbake_model::report::{Class, Report};
-use parbake_model::{Digest, Target};
+use parbake_model::{Digest, Language, Target};
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::process::Command;
@@ -140,7 +140,7 @@ fn held(
 ) -> Result<Vec<Option<Unit>>, Failure> {
     let found = on_threads(library.config().jobs, &plan.jobs, &|job: &Job<'_>| {
         let op = library.op(&job.op.name)?;
-        let artifact = library.held(op, &job.spec, job.target, &*toolchains[&job.target], profile)?;
+        let artifact = library.held(op, &job.spec, job.target, &*toolchains[&made_by(job)], profile)?;
         let unit = |artifact: parbake::store::Artifact| {
             let file = artifact.path?.join(&artifact.metadata.file);
             Some(Unit { metadata: artifact.metadata, file, compiled: false, peak_kib: 0 })
@@ -156,8 +156,14 @@ fn own_order(job: &Job<'_>) -> Digest {
 }
 
 fn task(job: &Job<'_>, what: &Bake<'_>, costs: &Costs, scratch: std::path::PathBuf) -> Task {
-    let kind = if job.target == Target::Host { Kind::Host } else { Kind::Nvrtc };
-    let need_kib = costs.peak(&job.op.name).unwrap_or(memory::estimate(kind) / 1024);
+    let kind = match (job.op.language, job.target) {
+        (Language::Triton, _) => Kind::Triton,
+        (_, Target::Host) => Kind::Host,
+        _ => Kind::Nvrtc,
+    };
+    // What a worker learns is its own memory, not that of a compiler's process.
+    let learned = costs.peak(&job.op.name).filter(|_| kind == Kind::Nvrtc);
+    let need_kib = learned.unwrap_or(memory::estimate(kind) / 1024);
     let spec = Lock::new([&job.spec], []).specs.remove(0);
     Task {
         name: format!("{} for {}", job.spec.uri, job.target),

@@ -1,6 +1,6 @@
 //! Building in parts: what decides the result, one shard of it, one bundle a target, and the plan as a folder.
 
-use super::{Bake, Baked, Ready, Toolchains, check_output, params, ready, write};
+use super::{Bake, Baked, Ready, Toolchains, check_output, made_by, params, ready, write};
 use crate::output::{Failure, Output};
 use crate::text;
 use parbake::Library;
@@ -73,7 +73,7 @@ pub(super) fn units(
         let (target, uri) = (job.target, job.spec.uri.clone());
         let sources = library.sources_digest(library.op(&job.op.name)?)?;
         let source_key = job.spec.source_key(job.op, sources).digest;
-        let key = artifact::build_key(&*toolchains[&target], job.op, source_key, target, profile);
+        let key = artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, target, profile);
         Ok(Unit { source_key, target, build_key: key.digest, uri })
     };
     plan.jobs.iter().map(unit).collect()
@@ -190,7 +190,7 @@ pub(super) fn export(
     let mut written = 0;
     let params = params(library);
     for (job, unit) in plan.jobs.iter().zip(&units) {
-        let toolchain = &toolchains[&job.target];
+        let toolchain = &toolchains[&made_by(job)];
         let op = library.op(&job.op.name)?;
         let toolkit = toolchain.toolkit();
         let packer = toolkit.filter(|_| job.target != Target::Host);

@@ -11,7 +11,7 @@ use parbake_model::bundle::{Bundle, BundleError};
 use parbake_model::cubin::{self, CubinFacts, Resources};
 use parbake_model::identity::Profile;
 use parbake_model::metadata::Metadata;
-use parbake_model::{Digest, Target, fatbin};
+use parbake_model::{Digest, Language, Target, fatbin};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub(super) use parbake_model::identity::Spec;
 /// The text that is, or would be, compiled.
 #[derive(Serialize)]
 pub(super) struct Unit {
+    /// The name of its file.
+    pub(super) name: String,
     pub(super) text: String,
     /// Where it was found.
     pub(super) from: &'static str,
@@ -80,7 +82,8 @@ impl State {
             && let entry = (Entry { op: library.definition(op).clone(), sources: sources.clone() })
             && let Ok(text) = render::unit(&entry, spec, &layout::committed())
         {
-            self.unit = Some(Unit { text, from: "rendered now" });
+            let name = format!("{}.{}", spec.uri, entry.op.language.extension());
+            self.unit = Some(Unit { name, text, from: "rendered now" });
         }
     }
 }
@@ -116,10 +119,11 @@ impl Found {
             let name = entry.file_name().to_string_lossy().into_owned();
             let Some((uri, key)) = name.split_once('@') else { continue };
             // What a killed process left has a name with an `@` too.
-            let unit = std::fs::read_to_string(entry.path().join(format!("{uri}.cu"))).ok();
-            if let Some(text) = unit {
+            let names = [Language::Cuda, Language::Triton].map(|language| format!("{uri}.{}", language.extension()));
+            let read = |name: String| Some((std::fs::read_to_string(entry.path().join(&name)).ok()?, name));
+            if let Some((text, name)) = names.into_iter().find_map(read) {
                 let state = self.state(uri, key);
-                state.unit = Some(Unit { text, from: "in the workspace" });
+                state.unit = Some(Unit { name, text, from: "in the workspace" });
                 state.folder = Some(entry.path());
             }
         }
@@ -173,7 +177,7 @@ impl Found {
         if metadata.target == Target::Host {
             missing.push("image facts: a shared object of the host has none".to_owned());
         }
-        let (command, unit) = manifest.map(|m| (m.command, Some(m.unit.text))).unwrap_or_default();
+        let (command, unit) = manifest.map(|m| (m.command, Some((m.unit.name, m.unit.text)))).unwrap_or_default();
         let state = self.add(
             source_key,
             Image {
@@ -198,7 +202,7 @@ impl Found {
                 facts: facts.ok().flatten(),
             },
         );
-        state.unit = state.unit.take().or(unit.map(|text| Unit { text, from: "as it was compiled" }));
+        state.unit = state.unit.take().or(unit.map(|(name, text)| Unit { name, text, from: "as it was compiled" }));
     }
 
     /// The images of a bundle, of the specs that are wanted. A bundle that cannot be used is said, and no reason to show

@@ -244,7 +244,7 @@ fn describe(uri: &str, states: &States, with_source: bool) -> String {
         }
         match &state.unit {
             Some(unit) if with_source => {
-                text += &format!("  ┌─ {uri}.cu ({})\n", unit.from);
+                text += &format!("  ┌─ {} ({})\n", unit.name, unit.from);
                 for line in unit.text.lines() {
                     text += &format!("  │ {line}\n");
                 }

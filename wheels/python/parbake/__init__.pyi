@@ -33,6 +33,7 @@ from parbake.norm import (
     gemma_fused_add_rmsnorm as gemma_fused_add_rmsnorm,
     fused_add_rmsnorm_quant as fused_add_rmsnorm_quant,
     fused_add_rmsnorm_quant_per_token as fused_add_rmsnorm_quant_per_token,
+    gated_rmsnorm as gated_rmsnorm,
     layernorm as layernorm,
     layernorm_quant as layernorm_quant,
     qk_rmsnorm as qk_rmsnorm,

@@ -44,6 +44,7 @@ FUNCTIONS = {
     "fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),
     "fused_add_rmsnorm_quant": ("norm", "fused_add_rmsnorm_quant"),
     "fused_add_rmsnorm_quant_per_token": ("norm", "fused_add_rmsnorm_quant_per_token"),
+    "gated_rmsnorm": ("norm", "gated_rmsnorm"),
     "gelu_and_mul": ("activation", "act_and_mul"),
     "gelu_tanh_and_mul": ("activation", "act_and_mul"),
     "gemma_fused_add_rmsnorm": ("norm", "fused_add_rmsnorm"),

@@ -19,12 +19,14 @@ _grad = _modes = _tracing = _forward = _empty_like = _types = None
 _native_fused_add_rmsnorm = None
 _native_fused_add_rmsnorm_quant = None
 _native_fused_add_rmsnorm_quant_per_token = None
+_native_gated_rmsnorm = None
 _native_layernorm = None
 _native_layernorm_quant = None
 _native_qk_rmsnorm = None
 _native_rmsnorm = None
 _native_rmsnorm_quant = None
 _native_rmsnorm_quant_per_token = None
+_choices_gated_rmsnorm_1 = {None: 0, "norm_first": 0, 0: 0, "gate_first": 1, 1: 1}
 
 
 def fused_add_rmsnorm(input, residual, weight, eps=1e-6, enable_pdl=None, *, target=None):
@@ -595,6 +597,108 @@ _ROW_FUSED_ADD_RMSNORM_QUANT_PER_TOKEN = _Function(
             out_dtype,
             *_: (residual.shape[:-1], "f32"),
         ),
+    ),
+)
+
+
+def gated_rmsnorm(x, gate, weight, eps=1e-6, order="norm_first", out=None, *, target=None):
+    """RMS norm with a gate: out = norm(x) · weight · silu(gate), or norm(x · silu(gate)) · weight.
+
+    Args:
+        x: The rows. f16 or bf16 or f32 [..., hidden], the last dimension dense, read; rows 0 to 2147483647, hidden 1
+            to 65536. The leading dimensions are the rows: as one, or as many whose strides let them be one. All
+            tensors have one element type.
+        gate: The gates, before silu: gate / (1 + exp(−gate)). f16 or bf16 or f32 [..., hidden], the last dimension
+            dense, read; rows 0 to 2147483647, hidden 1 to 65536. The leading dimensions are the rows: as one, or as
+            many whose strides let them be one. All tensors have one element type.
+        weight: A factor for each column. f16 or bf16 or f32 [hidden], dense, read; hidden 1 to 65536. All tensors have
+            one element type.
+        eps: Added to the mean square (0 to 1; never NaN).
+        order: 0: norm, then gate. 1: gate, then norm: "norm_first" (0), "gate_first" (1); the name or the number.
+        out: The result. f16 or bf16 or f32 [..., hidden], the last dimension dense, written; rows 0 to 2147483647,
+            hidden 1 to 65536. The leading dimensions are the rows: as one, or as many whose strides let them be one.
+            Allocated if it is not given. It may be the very memory of `x`, and overlaps nothing else.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `out`.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> x = torch.randn(512, 128, dtype=torch.float16, device="cuda")
+        >>> gate = torch.randn(512, 128, dtype=torch.float16, device="cuda")
+        >>> weight = torch.randn(128, dtype=torch.float16, device="cuda")
+        >>> out = parbake.gated_rmsnorm(x, gate, weight)
+    """
+    if (
+        target is None
+        and type(x) in _TENSORS
+        and type(gate) in _TENSORS
+        and type(weight) in _TENSORS
+        and (out is None or type(out) is _Tensor)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                x.requires_grad
+                or gate.requires_grad
+                or weight.requires_grad
+                or getattr(out, "requires_grad", False)
+            )
+        )
+    ):
+        try:
+            if out is None:
+                out = _empty_like(x)
+            _native_gated_rmsnorm(out, x, gate, weight, eps, _choices_gated_rmsnorm_1[order])
+            return out
+        except Exception as _error:
+            if not _unclear(_error, eps):
+                raise
+    return _call(_ROW_GATED_RMSNORM, target, x, gate, weight, eps, order, out)
+
+
+def _traced_gated_rmsnorm(x, gate, weight, eps=1e-6, order="norm_first", out=None, *, target=None):
+    if eps is None:
+        eps = 1e-6
+    order = _chosen(_ROW_GATED_RMSNORM, 4, order)
+    _operators = _traced(_ROW_GATED_RMSNORM, x, gate, weight, eps, order, out)
+    if out is None:
+        return _operators.gated_rmsnorm(x, gate, weight, eps, order, target)
+    _operators.gated_rmsnorm_out(x, gate, weight, eps, order, out, target)
+    return out
+
+
+_ROW_GATED_RMSNORM = _Function(
+    public=gated_rmsnorm,
+    traced=_traced_gated_rmsnorm,
+    op="gated_rmsnorm",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("x", "in", "[..., hidden]"),
+        ("gate", "in", "[..., hidden]"),
+        ("weight", "in", "[hidden]"),
+        ("eps", "float", 1e-6),
+        ("order", "choice", _choices_gated_rmsnorm_1),
+        ("out", "out", "[..., hidden]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(5, 0, 1, 2,),
+    scalars=(
+        ("eps", 3, None),
+        ("order", 4, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (5, lambda x, gate, weight, eps, order, out, *_: (x.shape, x.dtype)),
     ),
 )
 

@@ -52,6 +52,17 @@ def fused_add_rmsnorm_quant_per_token(
     target: Literal["auto", "host"] | None = None,
 ) -> tuple[_Tensor, _Tensor]: ...
 
+def gated_rmsnorm(
+    x: _Tensor,
+    gate: _Tensor,
+    weight: _Tensor,
+    eps: float = 1e-6,
+    order: Literal["norm_first", "gate_first"] | int = "norm_first",
+    out: _Tensor | None = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> _Tensor: ...
+
 def layernorm(
     input: _Tensor,
     gemma: _Tensor,
