@@ -133,6 +133,26 @@ fn a_worker_that_crashes_costs_its_unit() {
 }
 
 #[test]
+fn a_bundle_is_of_one_state_of_the_sources() {
+    let Some(machine) = machine() else { return };
+    let own = Machine::with_own_kernels().set("PARBAKE_TOOLCHAINS", &machine.toolchains());
+    let bake = start(&own, BAKE);
+    let began = Instant::now();
+    while entries(&own.workspace()) == 0 && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Workers keep what they saw of a file; one that is started later sees it as it is now.
+    let header = own.path("kernels/include/parbake/vec.cuh");
+    let text = std::fs::read_to_string(&header).unwrap();
+    std::fs::write(&header, text + "// edited\n").unwrap();
+    descendants(bake.id()).into_iter().for_each(|worker| signal(worker, libc::SIGKILL));
+    let ended = bake.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("PB-1155") && !own.path("out.pbk").exists(), "{said}");
+}
+
+#[test]
 fn what_was_baked_before_is_neither_compiled_nor_compressed() {
     let Some(machine) = machine() else { return };
     machine.say(BAKE).ok();

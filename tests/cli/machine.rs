@@ -68,6 +68,11 @@ impl Machine {
         self
     }
 
+    /// Where its compilers are.
+    pub(crate) fn toolchains(&self) -> String {
+        self.settings()["PARBAKE_TOOLCHAINS"].clone()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

@@ -214,4 +214,10 @@ pub(super) const DEFINITIONS: &[Code] = &[
         "The file that `parbake build --fleet` names cannot be read, has a field that is unknown or of the wrong type, names a GPU or an architecture that is not known, or a lock beside patterns.",
         "Correct the line that is named. docs/fleet.md shows a whole file.",
     ),
+    row(
+        "PB-1155",
+        "Sources changed during a bake",
+        "Kernels are read from a folder, and somebody edited it after the bake had planned. A bundle is of one state of the sources, so nothing was written.",
+        "Run it again when nobody edits the kernels, or let PARBAKE_KERNELS name a copy.",
+    ),
 ];

@@ -4,6 +4,7 @@ use super::progress::Meter;
 use super::{Bake, Toolchains, made_by};
 use crate::output::{Failure, Output};
 use parbake::Library;
+use parbake_codegen::artifact;
 use parbake_codegen::baking::costs::{Cost, Costs};
 use parbake_codegen::baking::governor::Governor;
 use parbake_codegen::baking::pool::{Outcome, Pool, Request, Task, Unit};
@@ -107,11 +108,32 @@ pub(super) fn make(
     let mut others = 0;
     for (number, unit) in outcome.made.into_iter().enumerate() {
         let unit = unit.expect("bug: neither made nor failed");
+        planned(library, &plan.jobs[missing[number]], toolchains, what.profile, &unit)?;
         others += usize::from(!unit.compiled);
         units[missing[number]] = Some(unit);
     }
     let units = units.into_iter().map(|unit| unit.expect("bug: one was left out")).collect();
     Ok(Made { units, from_store: from_store + others, scratch })
+}
+
+/// A worker reads the sources for itself: what it made must be of the state that was planned with.
+fn planned(
+    library: &Library,
+    job: &Job<'_>,
+    toolchains: &Toolchains,
+    profile: Profile,
+    unit: &Unit,
+) -> Result<(), Failure> {
+    let source_key = job.spec.source_key(job.op, library.sources_digest(library.op(&job.op.name)?)?).digest;
+    let key = artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, job.target, profile).digest;
+    if unit.metadata.build_key == key {
+        return Ok(());
+    }
+    let what = format!("the sources of {} changed during the bake; nothing was written", job.op.path());
+    let report = Report::new("PB-1155", Class::Failed, what)
+        .with("expected", format!("{} of source key {}", job.spec.uri, source_key.short(16)))
+        .with("got", format!("source key {}", unit.metadata.source_key.short(16)));
+    Err(report.help("run it again when nobody edits the kernels").into())
 }
 
 /// Why nothing is packed.
