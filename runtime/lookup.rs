@@ -79,7 +79,8 @@ impl Library {
     ) -> Result<(Decision, Option<Candidate<'a>>), Error> {
         let def = self.definition(op);
         let judged = match goal {
-            Goal::Device(arch, _) => Target::Sm(arch, Suffix::Baseline),
+            // Triton compiles for the chip itself.
+            Goal::Device(arch, _) if def.language.is_cuda() => Target::Sm(arch, Suffix::Baseline),
             other => other.target(),
         };
         space::check(def, spec, Some(judged)).map_err(|reason| Error::Unsupported {
