@@ -72,7 +72,7 @@ fn a_wrong_kernel_is_found() {
     let mutants = [
         ("* inv_hidden + p.eps", "* inv_hidden + p.eps + 0.001f"),
         ("c < tile.end; c += tile.step()", "c + 1 < tile.end - kLane; c += tile.step()"),
-        ("if (kPeel && tile.edge < tile.n)\n        st", "if (kPeel && tile.edge + 1 < tile.n)\n        st"),
+        ("if (kPeel && tile.edge < tile.n) {", "if (kPeel && tile.edge + 1 < tile.n) {"),
         ("const i64 row = (i64)blockIdx.x * kRows", "const i64 row = (i64)blockIdx.x * 1"),
     ];
     // The last has rows that end beyond their vectors; in the one before, each ends with its last vector.

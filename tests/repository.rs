@@ -321,7 +321,7 @@ const RANGES: [(&str, &[&str]); 14] = [
     ("PB-13", &["codegen/model/", "runtime/"]),
     ("PB-14", &["codegen/model/"]),
     ("PB-15", &["codegen/", "runtime/", "release/"]),
-    ("PB-16", &["runtime/"]),
+    ("PB-16", &["runtime/", "release/"]),
     ("PB-20", &["codegen/", "runtime/", "release/"]),
     ("PB-21", &["runtime/", "release/"]),
     ("PB-30", &["release/"]),
@@ -354,12 +354,17 @@ fn error_codes_lie_in_documented_ranges() {
 }
 
 /// Codes that several files give, because one thing can go wrong in several places.
-const SHARED: [(&str, &str); 8] = [
+const SHARED: [(&str, &str); 13] = [
     ("PB-1101", "a definition is wrong: found in one file, or in a whole registry"),
     ("PB-1104", "a kernel source cannot be read: by the registry, or by the library"),
     ("PB-1117", "a file that was asked for cannot be written"),
+    ("PB-1151", "a worker process does not start, or does not speak our language: for its master, or for itself"),
     ("PB-1505", "a toolchain does not compile for a target"),
     ("PB-1512", "a compiler's output is not what was asked for"),
+    ("PB-1514", "a compiler took too long: one of its own process, or one inside a worker"),
+    ("PB-1525", "a compiler ran out of memory: one of its own process, or one inside a worker"),
+    ("PB-1526", "a compiler crashed: one of its own process, or one inside a worker"),
+    ("PB-1602", "what the store holds is damaged: found by a look-up, or when a bake packs it"),
     ("PB-2006", "a lock names specs that are gone: for the library, or for a build script"),
     ("PB-3003", "another process cannot be run"),
     ("PB-3145", "a lock cannot be read: by the command line, or by a build script"),

@@ -49,13 +49,16 @@ pub fn parts(patterns: &str) -> impl Iterator<Item = &str> {
 }
 
 fn hits(part: &str, op: &Op) -> bool {
-    hits_path(part, &op.path())
+    hits_either(part, &op.path(), &op.name)
 }
 
 /// Whether one pattern matches an op that is known by its `family/op`, or by its name alone.
 #[must_use]
 pub fn hits_path(part: &str, path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or(path);
+    hits_either(part, path, path.rsplit('/').next().unwrap_or(path))
+}
+
+fn hits_either(part: &str, path: &str, name: &str) -> bool {
     matches(part.as_bytes(), path.as_bytes()) || matches(part.as_bytes(), name.as_bytes())
 }
 
