@@ -9,7 +9,6 @@ use crate::store::{Artifact, Store, StoreError};
 use parbake_model::bundle::Entry;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
-use parbake_model::target::Suffix;
 use parbake_model::{Digest, Target, space};
 
 /// Where an image was found.
@@ -78,12 +77,7 @@ impl Library {
         thorough: bool,
     ) -> Result<(Decision, Option<Candidate<'a>>), Error> {
         let def = self.definition(op);
-        let judged = match goal {
-            // Triton compiles for the chip itself.
-            Goal::Device(arch, _) if def.language.is_cuda() => Target::Sm(arch, Suffix::Baseline),
-            other => other.target(),
-        };
-        space::check(def, spec, Some(judged)).map_err(|reason| Error::Unsupported {
+        space::check(def, spec, Some(goal.target())).map_err(|reason| Error::Unsupported {
             spec: spec.to_string(),
             target: goal.words(),
             reason: reason.0,
