@@ -157,7 +157,13 @@ fn a_kernel_that_breaks_its_promise_is_not_stored() {
     let kernel = "norm/gated_rmsnorm/gated_rmsnorm.py";
     for (file, from, to, code, said) in [
         (template, "SHARED = 1024", "SHARED = 0", "PB-1560", "dynamic shared memory: expected at most 0 bytes, got 16"),
-        (template, "\"hidden\": \"i32\"", "\"hidden\": \"i64\"", "PB-1560", "`hidden` at 56, and the kernel takes 8 bytes at 56"),
+        (
+            template,
+            "\"hidden\": \"i32\"",
+            "\"hidden\": \"i64\"",
+            "PB-1560",
+            "`hidden` at 56, and the kernel takes 8 bytes at 56",
+        ),
         (template, "    \"eps\": \"fp32\",\n", "", "PB-1560", "parameters in the order of the struct's fields"),
         (kernel, "    eps,\n    BLOCK", "    BLOCK", "PB-1560", "arguments of the kernel"),
         (kernel, "tl.program_id(0)", "tl.program_id(nothing)", "PB-1509", "nothing is not defined"),

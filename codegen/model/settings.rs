@@ -210,7 +210,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     setting(
         "PARBAKE_PTX",
-        "on|off",
+        "boolean",
         "off",
         "Whether PTX from a bundle serves where no machine code does: the driver compiles it, which takes seconds",
     ),

@@ -13,9 +13,10 @@ const SHARED: u32 = 1024;
 pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
     let element = call.tensor("x").dtype.bytes() as u32;
     let hidden = call.dim("hidden");
-    // The weight has one dimension, and its only stride is 1.
     let full = |tensor: &Tensor| {
-        let step = if tensor.shape()[0] > 1 { tensor.stride(0) } else { 0 };
+        // The weight has one dimension, and its only stride is 1.
+        let rows = tensor.shape().len() > 1 && tensor.shape()[0] > 1;
+        let step = if rows { tensor.stride(0) } else { 0 };
         (tensor.data as u64).is_multiple_of(u64::from(VECTOR)) && step % i64::from(VECTOR / element) == 0
     };
     let vectors = hidden % i64::from(VECTOR / element) == 0
