@@ -1,6 +1,7 @@
 """The examples of docs/python.md and of the docstrings run, and give what they say."""
 
 import doctest
+import json
 import re
 
 from harness import CHECKOUT, Setup, Skip, check, missing
@@ -30,8 +31,13 @@ def run(name, text, names):
 @check("tvm_ffi", "torch")
 def docstrings():
     """On the host target those of one family: every other function is a kernel to compile, and large for a CPU."""
+    ops = json.loads((CHECKOUT / "generated-manifest/ops.json").read_text(encoding="utf-8"))["ops"]
+    only_gpu = {entry["op"]["name"] for entry in ops if not entry["op"].get("host", False)}
     for name in parbake.__all__:
         if Setup.device == "cpu" and FUNCTIONS.get(name, ("norm",))[0] != "norm":
+            continue
+        if Setup.device == "cpu" and name in only_gpu:
+            print(f"skipped: needs a GPU (the example of {name})")
             continue
         value = getattr(parbake, name)
         text = getattr(value, "__doc__", None) or ""
