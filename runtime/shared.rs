@@ -4,9 +4,12 @@
 //! a name is never overwritten. It only saves work: one that is absent, full, read-only or not to be trusted is said once
 //! and otherwise as good as none.
 
-use crate::store::{Artifact, Store, StoreError};
+#[cfg(feature = "jit")]
+use crate::store::StoreError;
+use crate::store::{Artifact, Store};
 use crate::workspace::Workspace;
 use parbake_model::settings::Config;
+#[cfg(feature = "jit")]
 use parbake_model::{Digest, Target};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -57,11 +60,13 @@ impl Shared {
     }
 
     /// The store, or a word on why not.
+    #[cfg(feature = "jit")]
     fn usable(&self) -> Option<&Store> {
         self.store().map_err(|why| self.say(why)).ok()
     }
 
     /// Says once what is wrong.
+    #[cfg(feature = "jit")]
     fn say(&self, why: impl std::fmt::Display) {
         if !self.said.swap(true, Ordering::Relaxed) {
             tracing::warn!("{why}; going on without what PARBAKE_STORE_SHARED would save");
