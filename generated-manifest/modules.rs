@@ -22,6 +22,16 @@ mod append_paged_mla_kv_cache_reference;
 mod apply_rope_launch;
 #[path = "../kernels/rope/apply_rope/reference.rs"]
 mod apply_rope_reference;
+#[path = "../kernels/attention/attention.rs"]
+mod attention;
+#[path = "../kernels/attention/attention_plan/launch.rs"]
+mod attention_plan_launch;
+#[path = "../kernels/attention/attention_plan/reference.rs"]
+mod attention_plan_reference;
+#[path = "../kernels/attention/batch_attention/launch.rs"]
+mod batch_attention_launch;
+#[path = "../kernels/attention/batch_attention/reference.rs"]
+mod batch_attention_reference;
 #[path = "../kernels/quantization/block_scale_interleave/launch.rs"]
 mod block_scale_interleave_launch;
 #[path = "../kernels/quantization/block_scale_interleave/reference.rs"]
@@ -224,6 +234,22 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: Some(silu_and_mul_quant_launch::check),
         reference: silu_and_mul_quant_reference::reference,
         draw: None,
+    },
+    crate::binding::Binding {
+        op: "attention_plan",
+        select: attention_plan_launch::select,
+        arrange: attention_plan_launch::arrange,
+        check: Some(attention_plan_launch::check),
+        reference: attention_plan_reference::reference,
+        draw: Some(attention_plan_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "batch_attention",
+        select: batch_attention_launch::select,
+        arrange: batch_attention_launch::arrange,
+        check: Some(batch_attention_launch::check),
+        reference: batch_attention_reference::reference,
+        draw: Some(batch_attention_reference::draw),
     },
     crate::binding::Binding {
         op: "merge_state",

@@ -326,6 +326,125 @@ PARBAKE_API int parbake_silu_and_mul_quant(
     double eps,
     parbake_error **error);
 
+#define PARBAKE_ATTENTION_PLAN_CAUSAL_DEFAULT false
+#define PARBAKE_ATTENTION_PLAN_WINDOW_LEFT_DEFAULT -1
+#define PARBAKE_ATTENTION_PLAN_ROWS_DEFAULT 0
+#define PARBAKE_ATTENTION_PLAN_PROCESSORS_DEFAULT 132
+#define PARBAKE_ATTENTION_PLAN_SPLIT_TILES_DEFAULT 0
+/**
+ * Shares the work of batch_attention out among multiprocessors, on the device: lengths may change between
+ * replays of a graph.
+ *
+ * @param plan [plan_words], read and written: the plan, see attention/work.cuh. Element type i32; dense;
+ *   overlaps no other tensor.
+ * @param kv_indptr [batch+1], read: where the pages of each request begin. Element type i32; dense.
+ * @param qo_indptr [batch+1], read; may be absent: where the queries of each request begin; absent: every
+ *   request has tokens / batch. Element type i32; dense.
+ * @param kv_last_page_len [batch], read; may be absent: tokens of the last page of each request; absent: all
+ *   pages are full. Element type i32; dense.
+ * @param tokens queries of all requests, as batch_attention has them; from 0 to 2147483647.
+ * @param qo_heads heads of queries; from 1 to 65536.
+ * @param kv_heads heads of keys; from 1 to 65536.
+ * @param qk_dim elements of a key; from 1 to 1024.
+ * @param page_size tokens of a page; from 1 to 1048576.
+ * @param causal query i of a request sees keys up to i + kv_len − qo_len;
+ *   PARBAKE_ATTENTION_PLAN_CAUSAL_DEFAULT.
+ * @param window_left keys before its own that a query sees; −1: all; from -1 to 2147483647;
+ *   PARBAKE_ATTENTION_PLAN_WINDOW_LEFT_DEFAULT.
+ * @param rows rows of a tile of queries: 16, 64 or 128; 0: by the mean length of requests; from 0 to 128;
+ *   PARBAKE_ATTENTION_PLAN_ROWS_DEFAULT.
+ * @param processors multiprocessors that share the work; from 1 to 1024;
+ *   PARBAKE_ATTENTION_PLAN_PROCESSORS_DEFAULT.
+ * @param split_tiles tiles of keys of a piece, so that results do not depend on the other requests; 0: pieces
+ *   as they balance best; from 0 to 2147483647; PARBAKE_ATTENTION_PLAN_SPLIT_TILES_DEFAULT.
+ *
+ * batch: requests, from 0 to 2147483646.
+ * plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks
+ *   are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16
+ *   to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_attention_plan(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *plan, const parbake_tensor *kv_indptr, const parbake_tensor *qo_indptr, const parbake_tensor *kv_last_page_len,
+    int32_t tokens, int32_t qo_heads, int32_t kv_heads, int32_t qk_dim, int32_t page_size, bool causal, int32_t window_left, int32_t rows, int32_t processors, int32_t split_tiles,
+    parbake_error **error);
+
+#define PARBAKE_BATCH_ATTENTION_SM_SCALE_DEFAULT 0.0
+#define PARBAKE_BATCH_ATTENTION_V_SCALE_DEFAULT 1.0
+#define PARBAKE_BATCH_ATTENTION_CAUSAL_DEFAULT false
+#define PARBAKE_BATCH_ATTENTION_WINDOW_LEFT_DEFAULT -1
+#define PARBAKE_BATCH_ATTENTION_ROWS_DEFAULT 0
+#define PARBAKE_BATCH_ATTENTION_PROCESSORS_DEFAULT 132
+/**
+ * Attention of each request's queries over its keys and values in pages: o = softmax(sm_scale · q kᵀ) v, lse
+ * = log2 Σ exp.
+ *
+ * @param o [tokens, qo_heads, vo_dim], written: the outputs. Element type f16 or bf16, the same for all such
+ *   tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param lse [tokens, qo_heads], written; may be absent: logarithm of the sum of exponentials, to the base 2;
+ *   −inf where no key is seen. Element type f32; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param plan [plan_words], read and written: what attention_plan wrote for these shapes; as it was after the
+ *   launch. Element type i32; dense; overlaps no other tensor.
+ * @param partial [partial_words], read and written: room for pieces, of any content. Element type f32; dense;
+ *   overlaps no other tensor.
+ * @param q [tokens, qo_heads, qk_dim], read: queries. Element type f16 or bf16, the same for all such
+ *   tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param k [pages, page_size, kv_heads, qk_dim], read: pages of keys. Element type f16 or bf16, the same for
+ *   all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param v [pages, page_size, kv_heads, vo_dim], read: pages of values. Element type f16 or bf16, the same
+ *   for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param kv_indptr [batch+1], read: where the pages of each request begin. Element type i32; dense.
+ * @param qo_indptr [batch+1], read; may be absent: where the queries of each request begin; absent: every
+ *   request has tokens / batch. Element type i32; dense.
+ * @param kv_indices [kv_pages], read; may be absent: the pages of all requests; absent: page i is page i.
+ *   Element type i32; dense.
+ * @param kv_last_page_len [batch], read; may be absent: tokens of the last page of each request; absent: all
+ *   pages are full. Element type i32; dense.
+ * @param sinks [qo_heads], read; may be absent: for each head one more score, which leads to no value.
+ *   Element type f32; dense.
+ * @param sm_scale of scores; 0: 1 / √qk_dim; from -1000000 to 1000000, not NaN;
+ *   PARBAKE_BATCH_ATTENTION_SM_SCALE_DEFAULT.
+ * @param v_scale of outputs; from -1000000 to 1000000, not NaN; PARBAKE_BATCH_ATTENTION_V_SCALE_DEFAULT.
+ * @param causal query i of a request sees keys up to i + kv_len − qo_len;
+ *   PARBAKE_BATCH_ATTENTION_CAUSAL_DEFAULT.
+ * @param window_left keys before its own that a query sees; −1: all; from -1 to 2147483647;
+ *   PARBAKE_BATCH_ATTENTION_WINDOW_LEFT_DEFAULT.
+ * @param rows rows of a tile of queries: 16, 64 or 128; 0: by the mean length of requests; from 0 to 128;
+ *   PARBAKE_BATCH_ATTENTION_ROWS_DEFAULT.
+ * @param processors multiprocessors that share the work; from 1 to 1024;
+ *   PARBAKE_BATCH_ATTENTION_PROCESSORS_DEFAULT.
+ *
+ * tokens: queries of all requests, from 0 to 2147483647.
+ * qo_heads: heads of queries, a multiple of kv_heads, from 1 to 65536.
+ * kv_heads: heads of keys and values, from 1 to 65536.
+ * qk_dim: elements of a query and of a key, from 1 to 1024.
+ * vo_dim: elements of a value and of an output, from 1 to 1024.
+ * pages: pages of the cache, from 0 to 2147483647.
+ * page_size: tokens of a page, from 1 to 1048576.
+ * kv_pages: entries of kv_indices, from 0 to 2147483647.
+ * batch: requests, from 0 to 2147483646.
+ * plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks
+ *   are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16
+ *   to 2147483647.
+ * partial_words: room for pieces: a piece is rows · (vo_dim + 1) words, and each block has two, from 0 to
+ *   1099511627776.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ * Does not exist with dtype f16, kv bf16: 16-bit keys have the type of the queries.
+ * Does not exist with dtype bf16, kv f16: 16-bit keys have the type of the queries.
+ * Does not exist with qk_dim 64, vo_dim 128 or 256: models have keys and values of one size, or 192 and 128.
+ * Does not exist with qk_dim 128, vo_dim 64 or 256: models have keys and values of one size, or 192 and 128.
+ * Does not exist with qk_dim 192, vo_dim 64 or 256: models have keys and values of one size, or 192 and 128.
+ * Does not exist with qk_dim 256, vo_dim 64 or 128: models have keys and values of one size, or 192 and 128.
+ */
+PARBAKE_API int parbake_batch_attention(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *o, const parbake_tensor *lse, const parbake_tensor *plan, const parbake_tensor *partial, const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *v, const parbake_tensor *kv_indptr, const parbake_tensor *qo_indptr, const parbake_tensor *kv_indices, const parbake_tensor *kv_last_page_len, const parbake_tensor *sinks,
+    double sm_scale, double v_scale, bool causal, int32_t window_left, int32_t rows, int32_t processors,
+    parbake_error **error);
+
 /**
  * Two attention states made one: v = (2^s_a v_a + 2^s_b v_b) / (2^s_a + 2^s_b), s = log2(2^s_a + 2^s_b).
  *

@@ -4,6 +4,8 @@ mod common;
 
 #[path = "utilities/activation.rs"]
 mod activation;
+#[path = "utilities/attention.rs"]
+mod attention;
 #[path = "utilities/cascade.rs"]
 mod cascade;
 #[path = "utilities/harness.rs"]

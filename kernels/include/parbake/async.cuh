@@ -5,13 +5,13 @@
 namespace pb {
 
 // 16 bytes; valid == false writes zeros and reads nothing.
-PB_FN void cp_async16(void* smem, const void* gmem, bool valid = true PB_AT) {
+PB_FN void cp_async16(Shared smem, const void* gmem, bool valid = true PB_AT) {
 #if PB_DEVICE
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"((u32)__cvta_generic_to_shared(smem)),
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem.at),
                  "l"(gmem), "r"(valid ? 16 : 0)
                  : "memory");
 #else
-    host::cp_async16(smem, gmem, valid PB_PASS_AT);
+    host::cp_async16(smem.at, gmem, valid PB_PASS_AT);
 #endif
 }
 PB_FN void cp_async_commit() {

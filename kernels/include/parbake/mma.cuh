@@ -5,9 +5,9 @@
 namespace pb {
 
 // Four 8x8 matrices of 16-bit values; lane 8 j + r gives the address of row r of matrix j.
-template <bool kTrans> PB_FN void ldmatrix_x4(u32 (&r)[4], const void* row PB_AT) {
+template <bool kTrans> PB_FN void ldmatrix_x4(u32 (&r)[4], Shared row PB_AT) {
 #if PB_DEVICE
-    const u32 a = (u32)__cvta_generic_to_shared(row);
+    const u32 a = row.at;
     if constexpr (kTrans)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                      : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -19,7 +19,7 @@ template <bool kTrans> PB_FN void ldmatrix_x4(u32 (&r)[4], const void* row PB_AT
                      : "r"(a)
                      : "memory");
 #else
-    host::ldmatrix_x4(r, row, kTrans PB_PASS_AT);
+    host::ldmatrix_x4(r, row.at, kTrans PB_PASS_AT);
 #endif
 }
 

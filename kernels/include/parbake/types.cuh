@@ -44,6 +44,28 @@ PB_FN float to_f32(f16 v) {
 #endif
 }
 
+// A place in shared memory: one 32-bit register on a GPU.
+#if PB_DEVICE
+struct Shared {
+    u32 at;
+    PB_FN Shared operator+(int bytes) const { return {at + (u32)bytes}; }
+    // Flips bits below 128 of an address of a multiple of 128 plus bits below 128.
+    PB_FN Shared operator^(int bits) const { return {at ^ (u32)bits}; }
+};
+PB_FN Shared shared(const void* ptr) {
+    return {(u32)__cvta_generic_to_shared(ptr)};
+}
+#else
+struct Shared {
+    unsigned char* at;
+    Shared operator+(int bytes) const { return {at + bytes}; }
+    Shared operator^(int bits) const { return {(unsigned char*)((__UINTPTR_TYPE__)at ^ (__UINTPTR_TYPE__)bits)}; }
+};
+inline Shared shared(void* ptr) {
+    return {(unsigned char*)ptr};
+}
+#endif
+
 // f32 to T, rounded to nearest even. `pair` puts two 16-bit values in one word, the first one in the low half.
 template <class T> struct convert;
 template <> struct convert<float> {

@@ -129,7 +129,7 @@ K(global_write_past_end) {
 K(cp_async_no_wait) {
     PB_DYN_SMEM(m);
     if (threadIdx.x < 64) {
-        cp_async16(m + 16 * threadIdx.x, p.in + 4 * threadIdx.x);
+        cp_async16(shared(m + 16 * threadIdx.x), p.in + 4 * threadIdx.x);
     }
     cp_async_commit();
     __syncthreads();
@@ -141,7 +141,7 @@ K(cp_async_no_wait) {
 K(cp_async_wait_too_few) {
     PB_DYN_SMEM(m);
     if (threadIdx.x < 64) {
-        cp_async16(m + 16 * threadIdx.x, p.in + 4 * threadIdx.x);
+        cp_async16(shared(m + 16 * threadIdx.x), p.in + 4 * threadIdx.x);
     }
     cp_async_commit();
     cp_async_wait<1>();
@@ -154,7 +154,7 @@ K(cp_async_wait_too_few) {
 K(cp_async_no_barrier) {
     PB_DYN_SMEM(m);
     if (threadIdx.x < 64) {
-        cp_async16(m + 16 * threadIdx.x, p.in + 4 * threadIdx.x);
+        cp_async16(shared(m + 16 * threadIdx.x), p.in + 4 * threadIdx.x);
     }
     cp_async_commit();
     cp_async_wait<0>();
@@ -164,7 +164,7 @@ K(cp_async_no_barrier) {
 K(cp_async_in_flight_at_exit) {
     PB_DYN_SMEM(m);
     if (threadIdx.x < 64) {
-        cp_async16(m + 16 * threadIdx.x, p.in + 4 * threadIdx.x);
+        cp_async16(shared(m + 16 * threadIdx.x), p.in + 4 * threadIdx.x);
     }
     cp_async_commit();
     p.out[threadIdx.x] = p.in[threadIdx.x];
@@ -172,7 +172,7 @@ K(cp_async_in_flight_at_exit) {
 
 K(cp_async_misaligned) {
     PB_DYN_SMEM(m);
-    if (threadIdx.x < 8) cp_async16(m + 16 * threadIdx.x, p.in + 2 * threadIdx.x);
+    if (threadIdx.x < 8) cp_async16(shared(m + 16 * threadIdx.x), p.in + 2 * threadIdx.x);
     cp_async_commit();
     cp_async_wait<0>();
     p.out[threadIdx.x] = 0;
@@ -184,7 +184,7 @@ K(ld16_misaligned) {
 
 K(ldmatrix_outside) {
     u32 r[4];
-    ldmatrix_x4<false>(r, p.in);
+    ldmatrix_x4<false>(r, shared((void*)p.in));
     p.out[threadIdx.x] = (float)r[0];
 }
 

@@ -29,9 +29,9 @@ PB_KERNEL(pb_probe, probe_params, 32) {
         st<4>(smem + lane * 16 + c * 4, {{(u32)(lane * 8 + 2 * c) | (u32)(lane * 8 + 2 * c + 1) << 16}});
     __syncwarp();
     u32 r[4];
-    ldmatrix_x4<false>(r, smem + lane * 16);
+    ldmatrix_x4<false>(r, shared(smem + lane * 16));
     for (int i = 0; i < 4; i++) out[i] = r[i];
-    ldmatrix_x4<true>(r, smem + (lane ^ 5) * 16);
+    ldmatrix_x4<true>(r, shared(smem + (lane ^ 5) * 16));
     for (int i = 0; i < 4; i++) out[4 + i] = r[i];
     probe_mma<bf16>(out + 8, lane);
     probe_mma<f16>(out + 12, lane);

@@ -5,6 +5,7 @@ VERSION = "0.1.0"
 
 FAMILIES = (
     "activation",
+    "attention",
     "cascade",
     "norm",
     "page",
@@ -29,6 +30,8 @@ FUNCTIONS = {
     "apply_rope_pos_ids_inplace": ("rope", "apply_rope"),
     "apply_rope_with_cos_sin_cache": ("rope", "rope_cos_sin_cache"),
     "apply_rope_with_cos_sin_cache_inplace": ("rope", "rope_cos_sin_cache"),
+    "attention_plan": ("attention", "attention_plan"),
+    "batch_attention": ("attention", "batch_attention"),
     "block_scale_interleave": ("quantization", "block_scale_interleave"),
     "chain_speculative_sampling": ("sampling", "chain_speculative_sampling"),
     "concat_mla_k": ("page", "concat_mla_k"),

@@ -1,0 +1,434 @@
+// Attention with tensor cores that every architecture from sm_80 on has (mma.sync, cp.async). params.h is the contract.
+#pragma once
+#include "attention/batch_attention/params.h"
+#include "attention/keys.cuh"
+#include "attention/pieces.cuh"
+#include "attention/softmax.cuh"
+
+namespace pb {
+
+// How a block is arranged for tiles of kRows rows of queries: kWide warps take rows, kDeep sets of warps take keys in
+// turn. A set takes kKeys keys at a time and has kStages buffers for them; it works at kPart of them at a time.
+template <class T_, class Kv_, int kRows_, int kQk_, int kVo_, int kStages_, int kKeys_, int kPart_, int kWarps_>
+struct AttentionShape {
+    using T = T_;
+    using Kv = Kv_;
+    static constexpr int kRows = kRows_, kQk = kQk_, kVo = kVo_, kStages = kStages_, kKeys = kKeys_, kPart = kPart_;
+    static constexpr int kThreads = 32 * kWarps_;
+    static constexpr int kWide = kRows == 16 ? 1 : kWarps_, kDeep = kWarps_ / kWide, kSet = 32 * kWide;
+    static constexpr int kPer = kRows / 16 / kWide;  // row tiles of a warp
+    using Keys = KeyTile<Kv, kQk, kVo, kKeys, kSet>;
+    using Query = TileOf<kQk * 2>;
+    static constexpr int kQueryBytes = kRows * kQk * 2;
+    static constexpr bool kHeld = kPer == 1;  // whether the operands of queries stay in registers
+    static constexpr int kShared = kQueryBytes + kDeep * kStages * Keys::kBytes;
+};
+
+// The arrangement for a tile, as `Tile` in attention.rs has it.
+template <int kRows, int kQk> struct AttentionChoice {
+    static constexpr int kSets = kRows == 16 ? (kQk > 192 ? 2 : 4) : 1, kWarps = kRows == 16 ? kSets : 4;
+    static constexpr int kKeys = kRows == 16 ? 16 : kQk > 128 ? 32 : 64;
+    // Blocks of a multiprocessor.
+    static constexpr int kBlocks = kWarps == 2 ? 3 : 2;
+};
+template <class T, class Kv, int kRows, int kQk, int kVo, int kStages, class C = AttentionChoice<kRows, kQk>>
+struct AttentionTile : AttentionShape<T, Kv, kRows, kQk, kVo, kStages, C::kKeys, C::kKeys, C::kWarps> {
+    static constexpr int kBlocks = C::kBlocks;
+};
+
+// What the block works at: one piece, looked up by one thread. It lies in shared memory because registers are scarce.
+struct Job {
+    Walk walk;
+    Piece piece;
+    int first_token, qo_len, kv_len, more;
+    i64 first_page;
+    const u8 *k, *v;      // of the head of keys
+    int seen[8][2];       // for each warp: from which key to before which all of its rows see all
+};
+
+template <class S> struct Attention {
+    using T = typename S::T;
+    using Keys = typename S::Keys;
+    static constexpr int kOut = S::kVo / 8, kColumns = S::kPart / 8, kSteps = S::kQk / 16;
+    static constexpr int kTile = S::kDeep * S::kKeys;  // keys that the block takes at once
+
+    const pb_batch_attention_params& p;
+    Job* const job;
+    float* const floats;           // all of the shared memory
+    const Shared queries, stages;  // `stages` are those of this thread's set
+    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int set = warp / S::kWide, set_thread = thread % S::kSet, first_row = warp % S::kWide * 16 * S::kPer;
+    float o[S::kPer][kOut][4];
+    Softmax softmax[S::kPer];
+
+    PB_FN Attention(const pb_batch_attention_params& p, Job* job, Shared smem, float* floats)
+        : p(p), job(job), floats(floats), queries(smem),
+          stages(smem + S::kQueryBytes + (int)threadIdx.x / S::kSet * S::kStages * Keys::kBytes) {}
+
+    // The threads of a set, which share its stages.
+    PB_FN void meet() const {
+        if constexpr (S::kWide == 1) __syncwarp();
+        else __syncthreads();
+    }
+    PB_FN Divisor groups() const { return {p.group_multiply, p.group_shift}; }
+    PB_FN int first() const { return job->piece.tile * S::kRows; }
+    PB_FN int rows() const { return job->qo_len * p.group; }
+
+    PB_FN void find_job() const {
+        job->more = job->walk.next(p, job->piece);
+        if (!job->more) return;
+        const int b = job->piece.request;
+        const i32* kv_indptr = (const i32*)p.kv_indptr + b;
+        const i32* last_page_len = (const i32*)p.kv_last_page_len;
+        job->first_token = b * p.qo_len;
+        job->qo_len = p.qo_len;
+        if (p.qo_indptr) {
+            const i32* qo_indptr = (const i32*)p.qo_indptr + b;
+            job->first_token = (i32)ld_nc<4>(qo_indptr).w[0];
+            job->qo_len = (i32)ld_nc<4>(qo_indptr + 1).w[0] - job->first_token;
+        }
+        const i32 page = (i32)ld_nc<4>(kv_indptr).w[0], end = (i32)ld_nc<4>(kv_indptr + 1).w[0];
+        job->first_page = page;
+        job->k = (const u8*)p.k + job->piece.head * p.k_head_stride;
+        job->v = (const u8*)p.v + job->piece.head * p.v_head_stride;
+        job->kv_len = keys_of(end - page, p.page_size, last_page_len ? (i32)ld_nc<4>(last_page_len + b).w[0] : p.page_size);
+    }
+    PB_FN void load_queries() const {
+        constexpr int kChunks = S::Query::kChunks;
+        const int rows = this->rows(), first = this->first();
+#pragma unroll 1
+        for (int i = thread; i < S::kRows * kChunks; i += S::kThreads) {
+            const int row = i / kChunks, chunk = i % kChunks;
+            const int token = groups().of(first + row);
+            const bool exists = first + row < rows && job->first_token + token < p.tokens;
+            const i64 at = exists ? job->first_token + token : 0;
+            const int head = job->piece.head * p.group + (exists ? first + row - token * p.group : 0);
+            const u8* from = (const u8*)p.q + at * p.q_stride + head * p.q_head_stride + chunk * 16;
+            cp_async16(queries + S::Query::at(row, chunk % 8) + chunk / 8 * 128, from, exists);
+        }
+    }
+    PB_FN void load_q(u32 (&a)[4], int m, int step) const {
+        const int at = S::Query::at(first_row + (lane & 15), lane >> 4);
+        ldmatrix_x4<false>(a, S::Query::step(queries + at, 2 * step) + m * 16 * S::Query::kBytes);
+    }
+    // Scores of keys that a row does not see become -inf.
+    PB_FN void hide(float (&s)[S::kPer][kColumns][4], int key) const {
+        const Span span{job->qo_len, job->kv_len};
+        const int last = rows() - 1, row = first() + first_row + lane / 4;
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int i = groups().of(min_i(row + 16 * m + 8 * h, last));
+                const int low = span.first(i, p.window) - key - lane % 4 * 2, high = span.end(i, p.causal != 0) - key - lane % 4 * 2;
+#pragma unroll
+                for (int j = 0; j < kColumns; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++)
+                        if (8 * j + e < low || 8 * j + e >= high) s[m][j][2 * h + e] = -kInf;
+            }
+    }
+
+    PB_FN void run() {
+        if (thread == 0) job->walk.begin((const i32*)p.plan);
+#pragma unroll 1
+        while (true) {
+            if (thread == 0) find_job();
+            __syncthreads();
+            if (!job->more) break;
+            load_queries();
+            cp_async_commit();
+            attend();
+            cp_async_wait<0>();
+            __syncthreads();
+            write();
+            __syncthreads();
+        }
+    }
+
+    // Copies this set's keys of tile n and looks up those of the tile after it.
+    PB_FN void fetch(Keys& keys, int n, Shared to) const {
+        const int first = n * kTile + set * S::kKeys;
+        keys.copy(p, set_thread, first, job->kv_len, job->k, job->v, to);
+        keys.look_up(p, set_thread, first + kTile, job->kv_len, job->first_page);
+    }
+
+    PB_FN void attend() {
+        int n = job->piece.first;
+        Keys keys;
+        if (n < job->piece.end) keys.look_up(p, set_thread, n * kTile + set * S::kKeys, job->kv_len, job->first_page);
+#pragma unroll
+        for (int i = 0; i < S::kStages - 1; i++) {
+            if (n + i < job->piece.end) fetch(keys, n + i, stages + i * Keys::kBytes);
+            cp_async_commit();
+        }
+        if (lane == 0) {
+            const Span span{job->qo_len, job->kv_len};
+            const int last = rows() - 1, row = first() + first_row;
+            job->seen[warp][0] = span.first(groups().of(min_i(row + 16 * S::kPer - 1, last)), p.window);
+            job->seen[warp][1] = span.end(groups().of(min_i(row, last)), p.causal != 0);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++) {
+            softmax[m] = Softmax{};
+#pragma unroll
+            for (int j = 0; j < kOut; j++) o[m][j][0] = o[m][j][1] = o[m][j][2] = o[m][j][3] = 0.f;
+        }
+        Query q;
+        if constexpr (S::kHeld) {
+            cp_async_wait<S::kStages - 1>();
+            __syncthreads();
+#pragma unroll
+            for (int step = 0; step < kSteps; step++) load_q(q[step], 0, step);
+        }
+        int now = 0;
+        // What does not change is read from shared memory where it is needed: registers are for scores and output.
+#pragma unroll 1
+        for (; n < job->piece.end; n++) {
+            cp_async_wait<S::kStages - 2>();
+            meet();
+            if (n + S::kStages - 1 < job->piece.end)
+                fetch(keys, n + S::kStages - 1, stages + (now == 0 ? S::kStages - 1 : now - 1) * Keys::kBytes);
+            cp_async_commit();
+            const Shared tile = stages + now * Keys::kBytes;
+            now = now + 1 == S::kStages ? 0 : now + 1;
+
+            // The scores of the next part are under way while those of this one go through the softmax.
+            constexpr int kParts = S::kKeys / S::kPart;
+            const int key = n * kTile + set * S::kKeys;
+            Scores s[kParts > 1 ? 2 : 1];
+            score(s[0], q, tile, 0);
+#pragma unroll
+            for (int i = 0; i < kParts; i++) {
+                if (i + 1 < kParts) score(s[(i + 1) % 2], q, tile, i + 1);
+                Scores& now = s[kParts > 1 ? i % 2 : 0];
+                const int first = key + i * S::kPart;
+                if (first < job->seen[warp][0] || first + S::kPart > job->seen[warp][1]) hide(now, first);
+#pragma unroll
+                for (int m = 0; m < S::kPer; m++) softmax[m].take(now[m], o[m], p.scale_log2);
+                add_values(now, tile, i);
+            }
+        }
+    }
+
+    using Scores = float[S::kPer][kColumns][4];
+    using Query = u32[S::kHeld ? kSteps : 1][4];
+
+    PB_FN void score(Scores& s, const Query& q, Shared tile, int part) const {
+        const Shared keys = tile + Keys::lane_k(lane);
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++)
+#pragma unroll
+            for (int j = 0; j < kColumns; j++) s[m][j][0] = s[m][j][1] = s[m][j][2] = s[m][j][3] = 0.f;
+        // Operands are loaded one use ahead.
+        constexpr int kPairs = kColumns / 2;
+        u32 a[2][S::kPer][4], b[2][4];
+        load_queries_of(a[0], q, 0);
+        Keys::k(b[0], keys, part * S::kPart, 0);
+#pragma unroll
+        for (int i = 0; i < kSteps * kPairs; i++) {
+            const int step = i / kPairs, j = i % kPairs, next = i + 1;
+            if (next < kSteps * kPairs) {
+                if (next % kPairs == 0) load_queries_of(a[next / kPairs % 2], q, next / kPairs);
+                Keys::k(b[next % 2], keys, part * S::kPart + 16 * (next % kPairs), next / kPairs);
+            }
+#pragma unroll
+            for (int m = 0; m < S::kPer; m++) {
+                mma_16816<T>(s[m][2 * j], a[step % 2][m], b[i % 2][0], b[i % 2][1]);
+                mma_16816<T>(s[m][2 * j + 1], a[step % 2][m], b[i % 2][2], b[i % 2][3]);
+            }
+        }
+    }
+    PB_FN void load_queries_of(u32 (&a)[S::kPer][4], const Query& q, int step) const {
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++) {
+            if constexpr (S::kHeld) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) a[m][e] = q[step][e];
+            } else {
+                load_q(a[m], m, step);
+            }
+        }
+    }
+    PB_FN void add_values(const Scores& s, Shared tile, int part) {
+        const Shared values = tile + Keys::lane_v(lane);
+#pragma unroll
+        for (int j = 0; j < kColumns / 2; j++) {
+            u32 a[S::kPer][4];
+#pragma unroll
+            for (int m = 0; m < S::kPer; m++) {
+                a[m][0] = convert<T>::pair(s[m][2 * j][0], s[m][2 * j][1]);
+                a[m][1] = convert<T>::pair(s[m][2 * j][2], s[m][2 * j][3]);
+                a[m][2] = convert<T>::pair(s[m][2 * j + 1][0], s[m][2 * j + 1][1]);
+                a[m][3] = convert<T>::pair(s[m][2 * j + 1][2], s[m][2 * j + 1][3]);
+            }
+            constexpr int kPairs = kOut / 2;
+            u32 b[2][4];
+            Keys::v(b[0], values, part * S::kPart + 16 * j, 0);
+#pragma unroll
+            for (int d = 0; d < kPairs; d++) {
+                if (d + 1 < kPairs) Keys::v(b[(d + 1) % 2], values, part * S::kPart + 16 * j, d + 1);
+#pragma unroll
+                for (int m = 0; m < S::kPer; m++) {
+                    mma_16816<T>(o[m][2 * d], a[m], b[d % 2][0], b[d % 2][1]);
+                    mma_16816<T>(o[m][2 * d + 1], a[m], b[d % 2][2], b[d % 2][3]);
+                }
+            }
+        }
+    }
+
+    PB_FN float* slot(i64 i) const { return (float*)p.partial + i * (S::kRows * (S::kVo + 1)); }
+
+    // Rows [kRows][kVo] of a piece, and then their lse, all f32.
+    PB_FN void write() {
+        const Piece piece = job->piece;
+        const int first_token = job->first_token, first = this->first(), rows = this->rows();
+        const bool cut = piece.count > 1;
+        float* const own = slot(piece.slot);
+        if constexpr (S::kDeep == 1) {
+#pragma unroll
+            for (int m = 0; m < S::kPer; m++) {
+                softmax[m].finish();
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const int row = first_row + 16 * m + 8 * h + lane / 4;
+                    if (first + row >= rows) continue;
+                    const float lse = softmax[m].lse(h, p.scale_log2);
+                    float scale = softmax[m].sum[h] == 0.f ? 0.f : 1.f / softmax[m].sum[h];
+                    if (cut) {
+                        float* to = own + row * S::kVo + lane % 4 * 2;
+#pragma unroll
+                        for (int j = 0; j < kOut; j++)
+                            st<8>(to + 8 * j, {{bits_of<u32>(o[m][j][2 * h] * scale), bits_of<u32>(o[m][j][2 * h + 1] * scale)}});
+                        if (lane % 4 == 0) st<4>(own + S::kRows * S::kVo + row, {{bits_of<u32>(lse)}});
+                        continue;
+                    }
+                    const int token = groups().of(first + row);
+                    const int head = piece.head * p.group + first + row - token * p.group;
+                    if (first_token + token >= p.tokens) continue;
+                    float whole = lse;
+                    scale *= p.v_scale * sink(whole, head);
+                    u8* to = (u8*)p.o + (i64)(first_token + token) * p.o_stride + head * p.o_head_stride + lane % 4 * 4;
+#pragma unroll
+                    for (int j = 0; j < kOut; j++)
+                        st<4>(to + 16 * j, {{convert<T>::pair(o[m][j][2 * h] * scale, o[m][j][2 * h + 1] * scale)}});
+                    if (p.lse && lane % 4 == 0) write_lse(first_token + token, head, whole);
+                }
+            }
+        } else {
+            // The sets meet in shared memory, where nobody reads keys any more.
+            float* const all = floats;  // [kDeep][kRows][kVo], then lse [kDeep][kRows]
+            float* const lses = all + S::kDeep * S::kRows * S::kVo;
+            static_assert(S::kPer == 1 && S::kDeep * S::kRows * (S::kVo + 1) * 4 <= S::kShared, "fits");
+            softmax[0].finish();
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int row = 8 * h + lane / 4;
+                const float scale = softmax[0].sum[h] == 0.f ? 0.f : 1.f / softmax[0].sum[h];
+                float* to = all + (set * S::kRows + row) * S::kVo + lane % 4 * 2;
+#pragma unroll
+                for (int j = 0; j < kOut; j++) {
+                    to[8 * j] = o[0][j][2 * h] * scale;
+                    to[8 * j + 1] = o[0][j][2 * h + 1] * scale;
+                }
+                if (lane % 4 == 0) lses[set * S::kRows + row] = softmax[0].lse(h, p.scale_log2);
+            }
+            __syncthreads();
+            constexpr int kQuads = S::kVo / 4;
+#pragma unroll 1
+            for (int i = thread; i < S::kRows * kQuads; i += S::kThreads) {
+                const int row = i / kQuads, quad = i % kQuads;
+                if (first + row >= rows) break;
+                float max = -kInf, sum = 0.f, x[4] = {};
+#pragma unroll
+                for (int d = 0; d < S::kDeep; d++) max = max_f(max, lses[d * S::kRows + row]);
+#pragma unroll
+                for (int d = 0; d < S::kDeep; d++) {
+                    const float w = lses[d * S::kRows + row] == -kInf ? 0.f : exp2_fast(lses[d * S::kRows + row] - max);
+                    sum += w;
+#pragma unroll
+                    for (int e = 0; e < 4; e++) x[e] += w * all[(d * S::kRows + row) * S::kVo + 4 * quad + e];
+                }
+                float lse = sum == 0.f ? -kInf : max + log2f(sum);
+                const float scale = sum == 0.f ? 0.f : 1.f / sum;
+#pragma unroll
+                for (int e = 0; e < 4; e++) x[e] *= scale;
+                if (cut) {
+                    st<16>(own + row * S::kVo + 4 * quad,
+                           {{bits_of<u32>(x[0]), bits_of<u32>(x[1]), bits_of<u32>(x[2]), bits_of<u32>(x[3])}});
+                    if (quad == 0) st<4>(own + S::kRows * S::kVo + row, {{bits_of<u32>(lse)}});
+                } else {
+                    write_quad(piece, first_token, first + row, quad, x, lse);
+                }
+            }
+        }
+        if (cut) merge(piece, first_token, first, rows);
+    }
+    // The factor of the output and the new lse of a row whose softmax has one more term, which leads to nothing.
+    PB_FN float sink(float& lse, int head) const {
+        if (!p.sinks) return 1.f;
+        const float s = bits_of<float>(ld_nc<4>((const float*)p.sinks + head).w[0]) * 1.44269504088896341f;
+        const float max = max_f(lse, s);
+        if (max == -kInf) return 1.f;
+        const float kept = exp2_fast(lse - max), sum = kept + exp2_fast(s - max);
+        lse = max + log2f(sum);
+        return kept / sum;
+    }
+    PB_FN void write_lse(int token, int head, float lse) const {
+        st<4>((u8*)p.lse + (i64)token * p.lse_stride + head * 4, {{bits_of<u32>(lse)}});
+    }
+    PB_FN void write_quad(const Piece& piece, int first_token, int row, int quad, const float (&x)[4], float lse) const {
+        const int token = Divisor{p.group_multiply, p.group_shift}.of(row);
+        const int head = piece.head * p.group + row - token * p.group;
+        if (first_token + token >= p.tokens) return;
+        const float scale = p.v_scale * sink(lse, head);
+        u8* to = (u8*)p.o + (i64)(first_token + token) * p.o_stride + head * p.o_head_stride + quad * 8;
+        st<8>(to, {{convert<T>::pair(x[0] * scale, x[1] * scale), convert<T>::pair(x[2] * scale, x[3] * scale)}});
+        if (p.lse && quad == 0) write_lse(first_token + token, head, lse);
+    }
+    PB_FN void merge(const Piece& piece, int first_token, int first, int rows) {
+        PB_SHARED_ARRAY(u32, before, 1);
+        u32* const tickets = (u32*)p.plan + piece.ticket;
+        __syncthreads();
+        if (thread == 0) before[0] = ticket(tickets);
+        __syncthreads();
+        if (before[0] != (u32)piece.count - 1) return;
+        if (thread == 0) st<4>(tickets, {{0}});  // for the next launch
+        constexpr int kQuads = S::kVo / 4;
+#pragma unroll 1
+        for (int i = thread; i < S::kRows * kQuads; i += S::kThreads) {
+            const int row = i / kQuads, quad = i % kQuads;
+            if (first + row >= rows) break;
+            float max = -kInf;
+#pragma unroll 4
+            for (int n = 0; n < piece.count; n++) max = max_f(max, bits_of<float>(ld<4>(part(piece, n) + S::kRows * S::kVo + row).w[0]));
+            float sum = 0.f, x[4] = {};
+#pragma unroll 4
+            for (int n = 0; n < piece.count; n++) {
+                const float* from = part(piece, n);
+                const float lse = bits_of<float>(ld<4>(from + S::kRows * S::kVo + row).w[0]);
+                const words<16> y = ld<16>(from + row * S::kVo + 4 * quad);
+                const float w = lse == -kInf ? 0.f : exp2_fast(lse - max);
+                sum += w;
+#pragma unroll
+                for (int e = 0; e < 4; e++) x[e] += w * bits_of<float>(y.w[e]);
+            }
+            const float scale = sum == 0.f ? 0.f : 1.f / sum;
+#pragma unroll
+            for (int e = 0; e < 4; e++) x[e] *= scale;
+            write_quad(piece, first_token, first + row, quad, x, sum == 0.f ? -kInf : max + log2f(sum));
+        }
+    }
+    PB_FN const float* part(const Piece& piece, int n) const {
+        return slot(piece.begin + (i64)n * piece.step + (n == 0 ? piece.extra : 0));
+    }
+};
+
+template <class S> PB_FN void batch_attention(const pb_batch_attention_params& p) {
+    PB_DYN_SMEM(smem);
+    PB_SHARED_ARRAY(Job, job, 1);
+    Attention<S>(p, job, shared(smem), (float*)smem).run();
+}
+
+}  // namespace pb

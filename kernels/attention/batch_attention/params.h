@@ -1,0 +1,48 @@
+/* Attention of the queries of each request over its keys and values, which lie in pages: softmax(scale q k^T) v.
+ * attention_plan shares the work out. Strides count bytes. */
+#ifndef PARBAKE_ATTENTION_BATCH_ATTENTION_PARAMS_H
+#define PARBAKE_ATTENTION_BATCH_ATTENTION_PARAMS_H
+#include "parbake/abi.h"
+
+typedef struct pb_batch_attention_params {
+    void* o;         /* [tokens, kv_heads * group, vo_dim] */
+    void* lse;       /* f32 [tokens, kv_heads * group], or absent: log2 of the sum of exponentials */
+    const void* q;   /* [tokens, kv_heads * group, qk_dim] */
+    const void* k;   /* [pages, page_size, kv_heads, qk_dim] */
+    const void* v;   /* [pages, page_size, kv_heads, vo_dim] */
+    void* plan;      /* i32, see attention/work.cuh */
+    void* partial;   /* f32 [slots, rows * (vo_dim + 1)] */
+    pb_i64 o_stride; /* from token to token */
+    pb_i64 o_head_stride;
+    pb_i64 lse_stride;
+    pb_i64 q_stride;
+    pb_i64 q_head_stride;
+    pb_i64 k_head_stride;
+    pb_i64 v_head_stride;
+    pb_u32 k_stride; /* from page to page; those of pages and entries are below 2^32 */
+    pb_u32 k_entry_stride;
+    pb_u32 v_stride;
+    pb_u32 v_entry_stride;
+    const void* qo_indptr;        /* i32 [batch + 1], or absent: request b has tokens b*qo_len to before (b+1)*qo_len */
+    const void* kv_indptr;        /* i32 [batch + 1], in pages */
+    const void* kv_indices;       /* i32 [kv_pages], or absent: page i is page i */
+    const void* kv_last_page_len; /* i32 [batch], or absent: every page is full */
+    const void* sinks;            /* f32 [kv_heads * group], or absent */
+    pb_i64 pages;
+    pb_i64 slots; /* of partial */
+    pb_u32 page_multiply;
+    pb_i32 page_shift;
+    pb_u32 group_multiply;
+    pb_i32 group_shift;
+    pb_i32 tokens;
+    pb_i32 qo_len;
+    pb_i32 page_size;
+    pb_i32 group;
+    pb_i32 kv_heads;
+    pb_i32 causal;
+    pb_i32 window;     /* keys before its own that a query sees; negative: all */
+    float scale_log2;  /* of scores, times log2(e) */
+    float v_scale;     /* of the output */
+} pb_batch_attention_params;
+
+#endif
