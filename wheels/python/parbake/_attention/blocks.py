@@ -90,6 +90,7 @@ class BlockSparseAttentionWrapper(Planned):
             NotImplementedError: There is no kernel for it.
         """
         where = self._where
+        self._planned = False
         if block_mask is not None:
             refuse(NotImplementedError, where, "block_mask", "None: indptr and indices say it", "a tensor")
         for name, all, name_of_block, block in (("M", M, "R", R), ("N", N, "C", C)):
@@ -106,10 +107,7 @@ class BlockSparseAttentionWrapper(Planned):
             if mask is not None and tuple(mask.shape) != (count, R, C):
                 refuse(ValueError, where, "mask", f"[{count}, {R}, {C}]", list(mask.shape))
             bits = self._packed(mask, packed_mask, rows, count, R, C)
-        self._arrange(
-            batch=rows,
-            tokens=M,
-            exact=True,
+        self._settle(
             heads=(num_qo_heads, num_kv_heads),
             dims=(head_dim, head_dim),
             page_size=C,
@@ -121,10 +119,9 @@ class BlockSparseAttentionWrapper(Planned):
             modifiers=modifiers(
                 where, num_qo_heads, self._device, bits, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta
             ),
-            q_dtype=q_data_type,
-            kv_dtype=kv_data_type,
-            o_dtype=o_data_type,
+            dtypes=(q_data_type, kv_data_type, o_data_type),
         )
+        self._begin(rows, M, True)
         self._columns = N
 
     begin_forward = plan

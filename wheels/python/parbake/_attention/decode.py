@@ -123,37 +123,52 @@ class BatchDecodeWithPagedKVCacheWrapper(Planned):
             ValueError: A shape, a device or a number does not fit.
             NotImplementedError: There is no kernel for it.
         """
-        where = self._where
-        batch = integers(where, "indptr", indptr).shape[0] - 1
-        integers(where, "indices", indices)
-        integers(where, "last_page_len", last_page_len, batch)
-        if self._last_buffer is not None and batch != self._last_buffer.shape[0]:
-            expected = f"[{self._last_buffer.shape[0] + 1}]: the batch of a graph stays as it is"
-            refuse(ValueError, where, "indptr", expected, [batch + 1])
-        changes = modifiers(
-            where, num_qo_heads, self._device, None, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta
+        key = (
+            num_qo_heads,
+            num_kv_heads,
+            head_dim,
+            page_size,
+            pos_encoding_mode,
+            window_left,
+            logits_soft_cap,
+            q_data_type,
+            kv_data_type,
+            o_data_type,
+            data_type,
+            sm_scale,
+            rope_scale,
+            rope_theta,
+            fixed_split_size,
+            disable_split_kv,
+            q_len_per_req,
         )
-        split = split_tiles(where, fixed_split_size, disable_split_kv, page_size)
+        if key != self._key:
+            self._planned, self._key = False, None
+            where = self._where
+            self._settle(
+                heads=(num_qo_heads, num_kv_heads),
+                dims=(head_dim, head_dim),
+                page_size=page_size,
+                causal=q_len_per_req > 1,
+                window_left=window_left,
+                split=split_tiles(where, fixed_split_size, disable_split_kv, page_size),
+                rows=0,
+                sm_scale=sm_scale,
+                modifiers=modifiers(
+                    where, num_qo_heads, self._device, None, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta
+                ),
+                dtypes=(q_data_type or data_type, kv_data_type or data_type, o_data_type),
+            )
+            self._key = key
+        batch = indptr.shape[0] - 1
+        last = self._last_buffer
+        if last is not None and batch != last.shape[0]:
+            expected = f"[{last.shape[0] + 1}]: the batch of a graph stays as it is"
+            refuse(ValueError, self._where, "indptr", expected, [batch + 1])
         self._kv_indptr = self._put("indptr", indptr, self._indptr_buffer)
         self._kv_indices = self._put("indices", indices, self._indices_buffer)
-        self._kv_last_page_len = self._put("last_page_len", last_page_len, self._last_buffer)
-        self._arrange(
-            batch=batch,
-            tokens=batch * q_len_per_req,
-            exact=True,
-            heads=(num_qo_heads, num_kv_heads),
-            dims=(head_dim, head_dim),
-            page_size=page_size,
-            causal=q_len_per_req > 1,
-            window_left=window_left,
-            split=split,
-            rows=0,
-            sm_scale=sm_scale,
-            modifiers=changes,
-            q_dtype=q_data_type or data_type,
-            kv_dtype=kv_data_type or data_type,
-            o_dtype=o_data_type,
-        )
+        self._kv_last_page_len = self._put("last_page_len", last_page_len, last, batch)
+        self._begin(batch, batch * q_len_per_req, True)
 
     begin_forward = plan
 

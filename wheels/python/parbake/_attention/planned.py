@@ -81,6 +81,8 @@ class Planned:
         self._kept: list[torch.Tensor] = []
         self._most = 0
         self._planned = False
+        # What `_settle` was told last.
+        self._key: Any = None
         self._use(workspace)
 
     def _use(self, workspace: torch.Tensor) -> None:
@@ -105,25 +107,33 @@ class Planned:
     def end_forward(self) -> None:
         """Has no effect."""
 
-    def _put(self, argument: str, value: torch.Tensor, buffer: torch.Tensor | None) -> torch.Tensor:
+    def _put(
+        self, argument: str, value: torch.Tensor, buffer: torch.Tensor | None, entries: int | None = None
+    ) -> torch.Tensor:
         """Integers on the device, in the buffer that a graph reads if there is one. Nothing waits for the device."""
+        device = self._device
+        # The launch looks at what passes here.
+        if (
+            buffer is None
+            and type(value) is torch.Tensor
+            and value.dtype is torch.int32
+            and value.device == device
+            and (entries is None or value.shape[0] == entries)
+        ):
+            return value
+        wrong.integers(self._where, argument, value, entries)
         if buffer is None:
-            if value.dtype is torch.int32 and value.device == self._device:
-                return value
-            return value.to(self._device, torch.int32, non_blocking=True)
-        entries = value.shape[0]
-        if entries > buffer.shape[0]:
-            refuse(ValueError, self._where, argument, f"at most {buffer.shape[0]} entries, as its buffer", entries)
+            return value.to(device, torch.int32, non_blocking=True)
+        found = value.shape[0]
+        if found > buffer.shape[0]:
+            refuse(ValueError, self._where, argument, f"at most {buffer.shape[0]} entries, as its buffer", found)
         if value.data_ptr() != buffer.data_ptr():
-            buffer[:entries].copy_(value, non_blocking=True)
+            buffer[:found].copy_(value, non_blocking=True)
         return buffer
 
-    def _arrange(
+    def _settle(
         self,
         *,
-        batch: int,
-        tokens: int | None,
-        exact: bool,
         heads: tuple[int, int],
         dims: tuple[int, int],
         page_size: int,
@@ -133,19 +143,17 @@ class Planned:
         rows: int,
         sm_scale: float | None,
         modifiers: dict[str, Any],
-        q_dtype: Any,
-        kv_dtype: Any,
-        o_dtype: Any,
+        dtypes: tuple[Any, Any, Any],
     ) -> None:
-        """Keeps what a batch is, and launches its plan if it is known how many queries it has."""
+        """Keeps what does not change from batch to batch."""
         where, (qo_heads, kv_heads), (qk_dim, vo_dim) = self._where, heads, dims
         if kv_heads < 1 or qo_heads < 1 or qo_heads % kv_heads:
             refuse(ValueError, where, "num_qo_heads", f"a multiple of num_kv_heads = {kv_heads}", qo_heads)
-        self._q_dtype, self._kv_dtype = wrong.dtype(where, "q_data_type", q_dtype), wrong.dtype(where, "kv_data_type", kv_dtype)
-        o = wrong.dtype(where, "o_data_type", o_dtype)
-        if o is not None and self._q_dtype is not None and o is not self._q_dtype:
-            refuse(NotImplementedError, where, "o_data_type", f"{self._q_dtype}, as q_data_type", o)
-        self._batch, self._least, self._exact = batch, tokens, exact
+        names = ("q_data_type", "kv_data_type", "o_data_type")
+        q, self._kv_dtype, o = (wrong.dtype(where, name, given) for name, given in zip(names, dtypes))
+        if o is not None and q is not None and o is not q:
+            refuse(NotImplementedError, where, "o_data_type", f"{q}, as q_data_type", o)
+        self._q_dtype = q
         self._qo_heads, self._kv_heads, self._qk_dim, self._page_size = qo_heads, kv_heads, qk_dim, page_size
         self._q_shape, self._k_shape, self._v_shape = (
             (qo_heads, qk_dim),
@@ -153,15 +161,18 @@ class Planned:
             (page_size, kv_heads, vo_dim),
         )
         self._causal, self._window, self._split, self._rows = causal, window_left, split, rows
-        self._base = sm_scale
         self._scale = 1.0 / math.sqrt(qk_dim) if sm_scale is None else sm_scale or _NO_SCALE
         self._modifiers = modifiers
-        self._tokens = None
+
+    def _begin(self, batch: int, tokens: int | None, exact: bool) -> None:
+        """A batch of so many requests and queries: its plan is launched, if it is known how many queries there are."""
+        self._batch, self._least, self._exact = batch, tokens, exact
+        self._tokens = self._seen = None
         if self._use_cuda_graph and self._most:
             # A captured launch has as many queries as the first one; its plan is made for them.
             if tokens is not None and tokens > self._most:
                 expected = f"at most {self._most} queries, as the first plan"
-                refuse(ValueError, where, "qo_indptr", expected, tokens)
+                refuse(ValueError, self._where, "qo_indptr", expected, tokens)
             tokens = self._most
         self._planned = True
         if tokens is not None:
@@ -196,8 +207,15 @@ class Planned:
         self._tokens = tokens
         self._most = max(self._most, tokens)
 
+    # Before there is a plan.
+    _scale, _window = 1.0, -1
     # The number of queries that the plan is for.
     _tokens: int | None = None
+    # Shapes and the element type that the last run had.
+    _seen: Any = None
+    _k_seen: Any = None
+    _v_seen: Any = None
+    _q_seen: Any = None
     # Where the batch's integers lie.
     _kv_indptr: torch.Tensor
     _qo_indptr: torch.Tensor | None = None
@@ -217,18 +235,8 @@ class Planned:
         sinks: torch.Tensor | None,
     ) -> Any:
         """Attention of the batch. k and v are [pages, page_size, kv_heads, dim]."""
-        if q.shape[0] != self._tokens:
-            self._again(q.shape[0])
-        if (
-            q.shape[1:] != self._q_shape
-            or k.shape[1:] != self._k_shape
-            or v.shape[1:] != self._v_shape
-            or self._q_dtype is not None
-            and q.dtype is not self._q_dtype
-            or self._kv_dtype is not None
-            and k.dtype is not self._kv_dtype
-        ):
-            self._refuse(q, k, v)
+        if q.shape != self._seen or k.shape != self._k_seen or v.shape != self._v_seen or q.dtype is not self._q_seen:
+            self._see(q, k, v)
         try:
             o, sums = batch_attention(
                 self._plan,
@@ -257,20 +265,11 @@ class Planned:
             raise
         return (o, sums) if return_lse else o
 
-    def _again(self, tokens: int) -> None:
-        """The plan is for another number of queries, or was waiting for it."""
+    def _see(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
+        """Tensors that differ from those of the last run: whether they are what the plan is for."""
+        where = self._where
         if not self._planned:
-            refuse(ValueError, self._where, "plan", "to be called before run", "no plan")
-        least = self._least
-        if least is not None and (tokens < least or self._exact and tokens != least):
-            expected = f"{'' if self._exact else 'at least '}{least} queries, as the plan"
-            refuse(ValueError, self._where, "q", expected, tokens)
-        self._share(tokens)
-
-    def _refuse(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-        """Says which tensor is not what the plan is for."""
-        if not self._planned:
-            refuse(ValueError, self._where, "plan", "to be called before run", "no plan")
+            refuse(ValueError, where, "plan", "to be called before run", "no plan")
         for name, tensor, shape, kind in (
             ("q", q, self._q_shape, self._q_dtype),
             ("k", k, self._k_shape, self._kv_dtype),
@@ -278,9 +277,16 @@ class Planned:
         ):
             if tensor.shape[1:] != shape:
                 expected = f"[.., {', '.join(map(str, shape))}], as the plan"
-                refuse(ValueError, self._where, name, expected, list(tensor.shape))
+                refuse(ValueError, where, name, expected, list(tensor.shape))
             if kind is not None and tensor.dtype is not kind:
-                refuse(TypeError, self._where, name, f"{kind}, as the plan", tensor.dtype)
+                refuse(TypeError, where, name, f"{kind}, as the plan", tensor.dtype)
+        tokens, least = q.shape[0], self._least
+        if least is not None and (tokens < least or self._exact and tokens != least):
+            refuse(ValueError, where, "q", f"{'' if self._exact else 'at least '}{least} queries, as the plan", tokens)
+        if tokens != self._tokens:
+            # The plan is for another number of queries, or was waiting for it.
+            self._share(tokens)
+        self._seen, self._k_seen, self._v_seen, self._q_seen = q.shape, k.shape, v.shape, q.dtype
 
     def _explain(self, error: ValueError) -> None:
         """The library calls the buffer `partial`, and counts words."""
@@ -315,7 +321,8 @@ class Planned:
 
     def _change(self, causal: bool, window_left: int, sm_scale: float | None, modifiers: dict[str, Any]) -> None:
         """What `forward` is told instead of `plan`."""
+        self._key = None
         if causal != self._causal or window_left != self._window:
-            self._causal, self._window, self._tokens = causal, window_left, None
+            self._causal, self._window, self._tokens, self._seen = causal, window_left, None, None
         self._scale = 1.0 / math.sqrt(self._qk_dim) if sm_scale is None else sm_scale or _NO_SCALE
         self._modifiers = modifiers

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from parbake._attention.planned import Planned, split_tiles
-from parbake._attention.score import modifiers, needs
+from parbake._attention.score import masked_by, modifiers, needs
 from parbake._attention.wrong import integers, refuse, refuse_given
 from parbake.quantization import _segment_packbits, packed_indptr
 
@@ -69,46 +69,61 @@ class Prefill(Planned):
     ) -> None:
         """The four tensors come by their names, in order: where queries and pages begin, pages, lengths of last pages."""
         where, names = self._where, list(integers_of)
-        qo_indptr, kv_indptr = (integers(where, name, integers_of[name]) for name in names[:2])
+        self._planned = False
+        qo_indptr, kv_indptr = integers_of[names[0]], integers_of[names[1]]
         batch = qo_indptr.shape[0] - 1
-        integers(where, names[1], kv_indptr, batch + 1)
-        if len(names) > 2:
-            integers(where, names[2], integers_of[names[2]])
-            integers(where, names[3], integers_of[names[3]], batch)
+        if kv_indptr.shape[0] != batch + 1:
+            refuse(ValueError, where, names[1], f"[{batch + 1}], as {names[0]}", list(kv_indptr.shape))
         buffer = self._buffers[0]
         if buffer is not None and batch + 1 != buffer.shape[0]:
             expected = f"[{buffer.shape[0]}]: the batch of a graph stays as it is"
             refuse(ValueError, where, names[0], expected, [batch + 1])
         masked = custom_mask is not None or packed_custom_mask is not None
+        key = (
+            heads,
+            dims,
+            page_size,
+            causal,
+            pos_encoding_mode,
+            sm_scale,
+            window_left,
+            logits_soft_cap,
+            rope,
+            dtypes,
+            fixed_split_size,
+            disable_split_kv,
+        )
         if masked:
             needs(where, "custom_mask" if custom_mask is not None else "packed_custom_mask", "mask")
-        split = split_tiles(where, fixed_split_size, disable_split_kv, page_size)
         least = num_tokens
-        if least is None and qo_indptr.device.type == "cpu" and batch >= 0:
+        if least is None and not qo_indptr.is_cuda and batch >= 0:
             least = int(qo_indptr[-1])
-        put = [self._put(name, integers_of[name], self._buffers[i]) for i, name in enumerate(names)]
-        self._qo_indptr, self._kv_indptr = put[:2]
-        if len(put) > 2:
-            self._kv_indices, self._kv_last_page_len = put[2:]
-        mask = self._packed(custom_mask, packed_custom_mask, page_size) if masked else None
-        self._mask = mask
-        self._arrange(
-            batch=batch,
-            tokens=least,
-            exact=False,
-            heads=heads,
-            dims=dims,
-            page_size=page_size,
-            causal=bool(causal) and not masked,
-            window_left=window_left,
-            split=split,
-            rows=_ROWS if split else 0,
-            sm_scale=sm_scale,
-            modifiers=modifiers(where, heads[0], self._device, mask, pos_encoding_mode, logits_soft_cap, *rope),
-            q_dtype=dtypes[0],
-            kv_dtype=dtypes[1],
-            o_dtype=dtypes[2],
-        )
+        if masked or self._mask is not None or key != self._key:
+            self._key = None
+            split = split_tiles(where, fixed_split_size, disable_split_kv, page_size)
+            changes = modifiers(where, heads[0], self._device, None, pos_encoding_mode, logits_soft_cap, *rope)
+            self._settle(
+                heads=heads,
+                dims=dims,
+                page_size=page_size,
+                causal=bool(causal) and not masked,
+                window_left=window_left,
+                split=split,
+                rows=_ROWS if split else 0,
+                sm_scale=sm_scale,
+                modifiers=changes,
+                dtypes=dtypes,
+            )
+            self._key = key
+        self._qo_indptr = self._put(names[0], qo_indptr, buffer, batch + 1)
+        self._kv_indptr = self._put(names[1], kv_indptr, self._buffers[1], batch + 1)
+        if len(names) > 2:
+            self._kv_indices = self._put(names[2], integers_of[names[2]], self._buffers[2])
+            self._kv_last_page_len = self._put(names[3], integers_of[names[3]], self._buffers[3], batch)
+        self._mask = self._packed(custom_mask, packed_custom_mask, page_size) if masked else None
+        if self._mask is not None:
+            self._modifiers = {**self._modifiers, **masked_by(self._mask)}
+        self._begin(batch, least, False)
 
     _mask: tuple[torch.Tensor, torch.Tensor] | None = None
 

@@ -28,8 +28,7 @@ def modifiers(
     """Arguments of `batch_attention`; none where scores are plain."""
     found: dict[str, Any] = {}
     if mask is not None:
-        found["mask"], found["mask_indptr"] = mask
-        needs(where, "custom_mask", "mask")
+        found.update(masked_by(mask))
     if logits_soft_cap is not None and logits_soft_cap > 0:
         needs(where, "logits_soft_cap", "logits_soft_cap")
         found["logits_soft_cap"] = float(logits_soft_cap)
@@ -46,6 +45,11 @@ def modifiers(
     if found:
         found["score"] = "modified"
     return found
+
+
+def masked_by(mask: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
+    """Arguments for a mask: its bits, and at which byte those of each request begin."""
+    return {"mask": mask[0], "mask_indptr": mask[1], "score": "modified"}
 
 
 def needs(where: str, argument: str, taken: str) -> None:

@@ -63,6 +63,7 @@ class VariableBlockSparseAttentionWrapper(Planned):
         The others are those of `BlockSparseAttentionWrapper.plan`, and so are the errors.
         """
         where, device = self._where, self._device
+        self._planned = False
         if block_mask_map.dim() != 3 or block_mask_map.shape[0] != num_kv_heads:
             refuse(ValueError, where, "block_mask_map", f"[{num_kv_heads}, rows, columns]", list(block_mask_map.shape))
         _, rows, columns = block_mask_map.shape
@@ -95,10 +96,7 @@ class VariableBlockSparseAttentionWrapper(Planned):
             expected = '"NONE" or "ROPE_LLAMA": all heads are one to the kernel'
             refuse(NotImplementedError, where, "pos_encoding_mode", expected, '"ALIBI"')
         self._heads = (num_kv_heads, group)
-        self._arrange(
-            batch=num_kv_heads * rows,
-            tokens=num_kv_heads * queries,
-            exact=True,
+        self._settle(
             heads=(group, 1),
             dims=(head_dim, head_dim),
             page_size=1,
@@ -108,10 +106,9 @@ class VariableBlockSparseAttentionWrapper(Planned):
             rows=0,
             sm_scale=sm_scale,
             modifiers=changes,
-            q_dtype=q_data_type,
-            kv_dtype=kv_data_type,
-            o_dtype=None,
+            dtypes=(q_data_type, kv_data_type, None),
         )
+        self._begin(num_kv_heads * rows, num_kv_heads * queries, True)
 
     begin_forward = plan
 
