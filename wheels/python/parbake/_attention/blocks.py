@@ -107,6 +107,7 @@ class BlockSparseAttentionWrapper(Planned):
             if mask is not None and tuple(mask.shape) != (count, R, C):
                 refuse(ValueError, where, "mask", f"[{count}, {R}, {C}]", list(mask.shape))
             bits = self._packed(mask, packed_mask, rows, count, R, C)
+        self._mask = bits
         self._settle(
             heads=(num_qo_heads, num_kv_heads),
             dims=(head_dim, head_dim),
@@ -123,6 +124,8 @@ class BlockSparseAttentionWrapper(Planned):
         )
         self._begin(rows, M, True)
         self._columns = N
+
+    _mask: tuple[torch.Tensor, torch.Tensor] | None = None
 
     begin_forward = plan
 
@@ -190,7 +193,27 @@ class BlockSparseAttentionWrapper(Planned):
         scale_q: float | None = None,
         scale_k: float | None = None,
         scale_v: float | None = None,
-        **told: Any,
+        pos_encoding_mode: str = "NONE",
+        use_fp16_qk_reduction: bool = False,
+        logits_soft_cap: float | None = None,
+        sm_scale: float | None = None,
+        rope_scale: float | None = None,
+        rope_theta: float | None = None,
     ) -> Any:
-        """`run`. What `plan` was told stays."""
+        """`run`, with what `plan` was told said again."""
+        self._told(pos_encoding_mode, logits_soft_cap, sm_scale, rope_scale, rope_theta)
         return self.run(q, k, v, scale_q, scale_k, scale_v)
+
+    def _told(
+        self,
+        pos_encoding_mode: str,
+        logits_soft_cap: float | None,
+        sm_scale: float | None,
+        rope_scale: float | None,
+        rope_theta: float | None,
+    ) -> None:
+        where, heads, mask = self._where, self._q_shape[0], self._mask
+        changes = modifiers(
+            where, heads, self._device, mask, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta
+        )
+        self._change(self._causal, self._window, sm_scale, changes)

@@ -23,7 +23,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Prefill):
             `parbake.attention_workspace_size` says how large it must be. Wrappers of one stream may share it.
         kv_layout: "NHD", pages are [page_size, kv_heads, head_dim], or "HND", [kv_heads, page_size, head_dim].
         use_cuda_graph: Launches may be captured: plans are copied to the buffers, the batch stays as large as they say,
-            and all batches have at most as many queries as the first one.
+            and all batches have at most as many queries as `max_total_num_rows`, or else as the first one.
         qo_indptr_buf: i32 [batch + 1], with `use_cuda_graph`.
         paged_kv_indptr_buf: i32 [batch + 1], with `use_cuda_graph`.
         paged_kv_indices_buf: i32, as long as the most pages of a batch, with `use_cuda_graph`.
@@ -33,6 +33,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Prefill):
         backend: Accepted, without effect.
         jit_args: Not supported.
         jit_kwargs: Not supported.
+        max_total_num_rows: With `use_cuda_graph`, the most queries of a batch: as many rows as the captured q has.
         target: "host" runs tensors in CPU memory on the CPU, for correctness.
     """
 
@@ -51,6 +52,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Prefill):
         jit_args: Any = None,
         jit_kwargs: Any = None,
         *,
+        max_total_num_rows: int | None = None,
         target: str | None = None,
     ) -> None:
         super().__init__(
@@ -67,6 +69,8 @@ class BatchPrefillWithPagedKVCacheWrapper(Prefill):
             target,
             "paged_",
         )
+        if use_cuda_graph:
+            self._most = max_total_num_rows or 0
 
     def plan(
         self,

@@ -171,7 +171,7 @@ class Planned:
         if self._use_cuda_graph and self._most:
             # A captured launch has as many queries as the first one; its plan is made for them.
             if tokens is not None and tokens > self._most:
-                expected = f"at most {self._most} queries, as the first plan"
+                expected = f"at most {self._most} queries, as the graph is for"
                 refuse(ValueError, self._where, "qo_indptr", expected, tokens)
             tokens = self._most
         self._planned = True

@@ -89,12 +89,7 @@ class VariableBlockSparseAttentionWrapper(Planned):
         self._kv_indptr = _begins(seen.sum(2).view(-1))
         self._qo_indptr = _begins(row.view(-1))
         group = num_qo_heads // max(num_kv_heads, 1)
-        changes = modifiers(
-            where, num_qo_heads, device, None, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta
-        )
-        if "alibi_slopes" in changes:
-            expected = '"NONE" or "ROPE_LLAMA": all heads are one to the kernel'
-            refuse(NotImplementedError, where, "pos_encoding_mode", expected, '"ALIBI"')
+        changes = self._modified(num_qo_heads, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta)
         self._heads = (num_kv_heads, group)
         self._settle(
             heads=(group, 1),
@@ -154,9 +149,38 @@ class VariableBlockSparseAttentionWrapper(Planned):
         sums = sums.unflatten(0, (kv_heads, queries)).transpose(1, 2).flatten(0, 1)
         return o, sums if lse is None else lse.copy_(sums)
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **told: Any) -> Any:
-        """`run`. What `plan` was told stays."""
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        pos_encoding_mode: str = "NONE",
+        use_fp16_qk_reduction: bool = False,
+        logits_soft_cap: float | None = None,
+        sm_scale: float | None = None,
+        rope_scale: float | None = None,
+        rope_theta: float | None = None,
+    ) -> Any:
+        """`run`, with what `plan` was told said again."""
+        self._told(pos_encoding_mode, logits_soft_cap, sm_scale, rope_scale, rope_theta)
         return self.run(q, k, v)
+
+    def _modified(self, heads: int, pos_encoding_mode: str, *given: float | None) -> dict[str, Any]:
+        if pos_encoding_mode == "ALIBI":
+            expected = '"NONE" or "ROPE_LLAMA": all heads of keys are one to the kernel'
+            refuse(NotImplementedError, self._where, "pos_encoding_mode", expected, '"ALIBI"')
+        return modifiers(self._where, heads, self._device, None, pos_encoding_mode, *given)
+
+    def _told(
+        self,
+        pos_encoding_mode: str,
+        logits_soft_cap: float | None,
+        sm_scale: float | None,
+        rope_scale: float | None,
+        rope_theta: float | None,
+    ) -> None:
+        changes = self._modified(self._q_shape[0], pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta)
+        self._change(self._causal, self._window, sm_scale, changes)
 
 
 def _begins(lengths: torch.Tensor) -> torch.Tensor:
