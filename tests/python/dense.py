@@ -5,9 +5,16 @@ import math
 import torch
 
 
-def attention(q, k, v, scale=None, causal=False, window=-1, sinks=None, mask=None, soft_cap=0.0, slopes=None, rope=None):
-    """q [n, heads, dim], k and v [m, kv_heads, ..]; mask bool [n, m]; rope (scale, theta). Outputs, and log2 of the sums."""
-    (n, heads, dim), (m, kv_heads, _) = q.shape, k.shape
+def attention(
+    q, k, v, scale=None, causal=False, window=-1, sinks=None, mask=None, soft_cap=0.0, slopes=None, rope=None, at=None
+):
+    """q [n, heads, dim], k and v [m, kv_heads, ..]; mask bool [n, m]; rope (scale, theta). Outputs, and log2 of the sums.
+
+    `at`: only these queries.
+    """
+    (whole, heads, dim), (m, kv_heads, _) = q.shape, k.shape
+    at = torch.arange(whole, device=q.device) if at is None else at
+    q, n = q[at], len(at)
     group, scale = heads // kv_heads, dim**-0.5 if scale is None else scale
     k, v = k.double(), v.double()
     if rope:
@@ -17,14 +24,14 @@ def attention(q, k, v, scale=None, causal=False, window=-1, sinks=None, mask=Non
     step = max(1, (1 << 26) // max(m * group, 1))
     j = torch.arange(m, device=q.device)
     for begin in range(0, n, step):
-        own = torch.arange(begin, min(begin + step, n), device=q.device)[:, None] + m - n
+        own = at[begin : begin + step, None] + m - whole
         hidden = torch.zeros(own.shape[0], m, dtype=torch.bool, device=q.device)
         if causal:
             hidden |= j > own
         if window >= 0:
             hidden |= j < own - window
         if mask is not None:
-            hidden |= ~mask[begin : begin + step]
+            hidden |= ~mask[at[begin : begin + step]]
         for head in range(kv_heads):
             of = slice(head * group, (head + 1) * group)
             rows = q[begin : begin + step, of].double()
