@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a test that needs a right or a tool says so")]
 
 use crate::machine::{Machine, Ran};
+use crate::points::{Points, quick};
 use crate::server::{Mode, Server};
 use parbake::model::{Digest, VERSION};
 use std::path::{Path, PathBuf};
@@ -299,7 +300,6 @@ fn two_at_once_fetch_a_bundle_once() {
 
 #[test]
 fn a_killed_fetch_is_gone_on_with() {
-    let quick = std::env::var_os("PARBAKE_TEST_QUICK").is_some();
     let machine = Machine::new();
     let server = Server::start(published(&machine, 2), Mode::Slow);
     let words = ["fetch", "--arch", "host", "-o", "here", "--from", &server.address()];
@@ -307,12 +307,11 @@ fn a_killed_fetch_is_gone_on_with() {
     machine.run(&words).ok();
     let whole = start.elapsed();
     let wanted = [0, 1].map(|n| std::fs::read(machine.path(&format!("b{n}.pbk"))).unwrap());
-    let mut delays = noise(64, 3).into_iter().map(|b| whole.mul_f64(f64::from(b) / 256.0));
-    let mut resumed = 0;
-    for point in 0..if quick { 8 } else { 50 } {
+    let (mut resumed, mut points) = (0, Points::of("fetch"));
+    for point in 0..if quick() { 8 } else { 50 } {
         std::fs::remove_dir_all(machine.path("here")).unwrap();
         let mut child = machine.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(delays.next().unwrap());
+        std::thread::sleep(whole.mul_f64(points.part()));
         child.kill().unwrap();
         child.wait().unwrap();
         // What has its name is whole.
