@@ -205,6 +205,55 @@ fn signatures_come_before_anything_is_believed() {
     assert!(ran.stderr.contains("PB-1361") && ran.json()["files"][0]["signature"] == "invalid", "{ran:?}");
 }
 
+/// The version before or after ours that fits it all the same.
+fn neighbour(patch: u32) -> String {
+    let (range, _) = VERSION.rsplit_once('.').unwrap();
+    format!("{range}.{patch}")
+}
+
+#[test]
+fn an_index_of_earlier_days_is_named_and_replaces_nothing_newer() {
+    let machine = Machine::new();
+    let key = machine.run(&["sign", "--generate-key", "key", "--no-password", "--json"]).ok().json();
+    let publish = |version: &str, seed, to: &str| {
+        let bundle = machine.bundle_of("b0.pbk", version, noise(1000, seed));
+        machine.run(&["sign", &bundle, "--key", "key.key", "--no-password"]).ok();
+        machine.run(&["publish", &bundle, "-o", to, "--key", "key.key", "--no-password"]).ok();
+        std::fs::read(bundle).unwrap()
+    };
+    let (older, newer) = (neighbour(77), neighbour(78));
+    // A mirror keeps what was published then, index and signature, when the next version is out.
+    let old = publish(&older, 1, "public");
+    crate::machine::copy_folder(&machine.path("public"), &machine.path("replay"));
+    let new = publish(&newer, 2, "public");
+    let machine = machine.set("PARBAKE_PUBLIC_KEYS", key["text"].as_str().unwrap());
+    let fetch = |from: &str, more: &[&str]| {
+        let words = ["fetch", "--arch", "host", "-o", "here", "--json", "--from", from];
+        machine.run(&[&words[..], more].concat())
+    };
+    let here = || std::fs::read(machine.path("here/b0.pbk")).ok();
+    // Who says which version it is to be gets no other, and is told both.
+    let ran = fetch("replay", &["--release", &newer]);
+    assert_eq!((ran.status, here()), (3, None), "{ran:?}");
+    for says in ["PB-3423", &format!("nothing of version {newer} (--release)"), &older] {
+        assert!(ran.stderr.contains(says), "no {says} in {}", ran.stderr);
+    }
+    // Else what is not our own version is named.
+    let ran = fetch("replay", &[]).ok();
+    let says = format!("nothing of version {VERSION}, so bundles of {older} are taken");
+    assert!(ran.stderr.contains(&says) && here().unwrap() == old, "{ran:?}");
+    let ran = fetch("public", &["--release", &newer]).ok();
+    assert!(!ran.stderr.contains("warning") && here().unwrap() == new, "{ran:?}");
+    // What is newer stays, unless somebody wants the older one.
+    let ran = fetch("replay", &[]);
+    assert_eq!((ran.status, here().unwrap() == new), (3, true), "{ran:?}");
+    assert!(ran.stderr.contains(&format!("of {newer}, which is newer; to go back: --release {older}")), "{ran:?}");
+    let ran = fetch("replay", &["--release", &older]).ok();
+    assert!(here().unwrap() == old && ran.json()["sources"][0]["version"] == older.as_str(), "{ran:?}");
+    let ran = fetch("replay", &["--release", "99.0.0"]);
+    assert!(ran.status == 2 && ran.stderr.contains("caret range"), "{ran:?}");
+}
+
 #[test]
 fn a_mirror_replaces_the_address_and_never_a_hash() {
     let machine = Machine::new();
