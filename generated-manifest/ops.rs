@@ -108,7 +108,7 @@ pub const ATTENTION_PLAN_SPLIT_TILES_DEFAULT: i32 = 0;
 ///
 /// batch: requests, from 0 to 2147483646.
 ///
-/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
+/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
 ///
 /// Runs on GPUs from sm_75 on, and on the host target.
 ///
@@ -198,7 +198,7 @@ pub const BATCH_ATTENTION_PROCESSORS_DEFAULT: i32 = 132;
 ///
 /// batch: requests, from 0 to 2147483646.
 ///
-/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
+/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
 ///
 /// partial_words: room for pieces: a piece is rows · (vo_dim + 1) words, and each block has two, from 0 to 1099511627776.
 ///

@@ -359,7 +359,7 @@ PARBAKE_API int parbake_silu_and_mul_quant(
  *   as they balance best; from 0 to 2147483647; PARBAKE_ATTENTION_PLAN_SPLIT_TILES_DEFAULT.
  *
  * batch: requests, from 0 to 2147483646.
- * plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks
+ * plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks
  *   are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16
  *   to 2147483647.
  * Runs on GPUs from sm_75 on, and on the host target.
@@ -426,7 +426,7 @@ PARBAKE_API int parbake_attention_plan(
  * page_size: tokens of a page, from 1 to 1048576.
  * kv_pages: entries of kv_indices, from 0 to 2147483647.
  * batch: requests, from 0 to 2147483646.
- * plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks
+ * plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks
  *   are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16
  *   to 2147483647.
  * partial_words: room for pieces: a piece is rows · (vo_dim + 1) words, and each block has two, from 0 to

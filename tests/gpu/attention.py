@@ -28,6 +28,8 @@ import threading
 HERE = pathlib.Path(__file__).resolve().parent
 # What the child begins a line with that is for the parent.
 MARK = "@@ "
+# Seconds that its imports may take.
+START = 300.0
 
 
 def parse():
@@ -69,10 +71,10 @@ def watch(given, part):
         name, shape, lost = None, "", None
         while True:
             try:
-                line = lines.get(timeout=given.limit)
+                line = lines.get(timeout=given.limit if name else max(given.limit, START))
             except queue.Empty:
                 process.kill()
-                lost = f"a hang: nothing for {given.limit:.0f} s"
+                lost = f"a hang: nothing for {given.limit if name else max(given.limit, START):.0f} s"
                 break
             if line is None:
                 lost = f"the process ended with {process.wait()}" if name or process.wait() else None

@@ -103,10 +103,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         k_entry_stride: bytes(k, 1) as u32,
         v_stride: bytes(v, 0) as u32,
         v_entry_stride: bytes(v, 1) as u32,
-        qo_indptr: call.tensor("qo_indptr").data,
-        kv_indptr: call.tensor("kv_indptr").data,
         kv_indices: call.tensor("kv_indices").data,
-        kv_last_page_len: call.tensor("kv_last_page_len").data,
         sinks: call.tensor("sinks").data,
         pages: call.dim("pages"),
         slots: call.dim("partial_words") / piece(call, tile),
@@ -115,7 +112,6 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         group_multiply,
         group_shift,
         tokens: tokens as i32,
-        qo_len: (tokens / call.dim("batch").max(1)) as i32,
         page_size: call.dim("page_size") as i32,
         group: group(call) as i32,
         kv_heads: kv_heads as i32,
@@ -126,6 +122,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     };
     let sets = if tile.rows == 16 { tile.threads / 32 } else { 1 };
     let keys = tile.keys / sets * (qk_dim + vo_dim) * k.dtype.bytes() as i64;
-    let shared = tile.rows * qk_dim * 2 + sets * i64::from(tactic.0[1]) * keys;
+    // Queries, buffers, and two tables of sixteen bytes a key.
+    let shared = tile.rows * qk_dim * 2 + sets * i64::from(tactic.0[1]) * keys + 2 * 16 * tile.keys;
     Launch::new(Params::new(params), [layout.blocks as u32, 1, 1], tile.threads as u32).shared(shared as u32)
 }

@@ -23,10 +23,7 @@ typedef struct pb_batch_attention_params {
     pb_u32 k_entry_stride;
     pb_u32 v_stride;
     pb_u32 v_entry_stride;
-    const void* qo_indptr;        /* i32 [batch + 1], or absent: request b has tokens b*qo_len to before (b+1)*qo_len */
-    const void* kv_indptr;        /* i32 [batch + 1], in pages */
     const void* kv_indices;       /* i32 [kv_pages], or absent: page i is page i */
-    const void* kv_last_page_len; /* i32 [batch], or absent: every page is full */
     const void* sinks;            /* f32 [kv_heads * group], or absent */
     pb_i64 pages;
     pb_i64 slots; /* of partial */
@@ -35,7 +32,6 @@ typedef struct pb_batch_attention_params {
     pb_u32 group_multiply;
     pb_i32 group_shift;
     pb_i32 tokens;
-    pb_i32 qo_len;
     pb_i32 page_size;
     pb_i32 group;
     pb_i32 kv_heads;
