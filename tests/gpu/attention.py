@@ -59,6 +59,13 @@ def child(given):
     part.run(given.only, set(filter(None, given.done.split(","))), given.flashinfer)
 
 
+def hand_over(lines, to):
+    """Line by line, and None where they end."""
+    for line in lines:
+        to.put(line)
+    to.put(None)
+
+
 def watch(given, part):
     """The results of a part, from one child or, after a hang or a crash, several."""
     results = {}
@@ -67,7 +74,7 @@ def watch(given, part):
         words += [f"--{name}" for name in ("host", "flashinfer") if getattr(given, name)]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(os.environ, PYTHONUNBUFFERED="1"))
         lines = queue.Queue()
-        threading.Thread(target=lambda: [lines.put(x) for x in (*process.stdout, None)], daemon=True).start()
+        threading.Thread(target=hand_over, args=(process.stdout, lines), daemon=True).start()
         name, shape, lost = None, "", None
         while True:
             try:
