@@ -160,12 +160,9 @@ class BatchDecodeWithPagedKVCacheWrapper(Planned):
                 dtypes=(q_data_type or data_type, kv_data_type or data_type, o_data_type),
             )
             self._key = key
-        batch = indptr.shape[0] - 1
         last = self._last_buffer
-        if last is not None and batch != last.shape[0]:
-            expected = f"[{last.shape[0] + 1}]: the batch of a graph stays as it is"
-            refuse(ValueError, self._where, "indptr", expected, [batch + 1])
-        self._kv_indptr = self._put("indptr", indptr, self._indptr_buffer)
+        self._kv_indptr = self._put("indptr", indptr, self._indptr_buffer, None if last is None else last.shape[0] + 1)
+        batch = indptr.shape[0] - 1
         self._kv_indices = self._put("indices", indices, self._indices_buffer)
         self._kv_last_page_len = self._put("last_page_len", last_page_len, last, batch)
         self._begin(batch, batch * q_len_per_req, True)

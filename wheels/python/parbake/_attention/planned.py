@@ -81,6 +81,8 @@ class Planned:
         self._kept: list[torch.Tensor] = []
         self._most = 0
         self._planned = False
+        # What the plan has room for.
+        self._sized: Any = None
         # What `_settle` was told last.
         self._key: Any = None
         self._use(workspace)
@@ -128,7 +130,7 @@ class Planned:
         if found > buffer.shape[0]:
             refuse(ValueError, self._where, argument, f"at most {buffer.shape[0]} entries, as its buffer", found)
         if value.data_ptr() != buffer.data_ptr():
-            buffer[:found].copy_(value, non_blocking=True)
+            (buffer if found == buffer.shape[0] else buffer[:found]).copy_(value, non_blocking=True)
         return buffer
 
     def _settle(
@@ -180,13 +182,10 @@ class Planned:
 
     def _share(self, tokens: int) -> None:
         """Launches the plan."""
-        words = plan_words(
-            tokens, self._batch, self._qo_heads // self._kv_heads, self._kv_heads, _BLOCKS * self._processors
-        )
-        if self._plan is None or words > self._plan.shape[0]:
-            if self._use_cuda_graph and self._plan is not None:
-                self._kept.append(self._plan)
-            self._plan = self._partial.new_empty(1 << (words - 1).bit_length(), dtype=torch.int32)
+        sized = tokens, self._batch, self._qo_heads, self._kv_heads
+        if sized != self._sized:
+            self._make_room(tokens)
+            self._sized = sized
         attention_plan(
             self._plan,
             self._kv_indptr,
@@ -205,7 +204,17 @@ class Planned:
             target=self._target,
         )
         self._tokens = tokens
-        self._most = max(self._most, tokens)
+        if tokens > self._most:
+            self._most = tokens
+
+    def _make_room(self, tokens: int) -> None:
+        """Sees to it that a plan for so many queries has room."""
+        kv_heads = self._kv_heads
+        words = plan_words(tokens, self._batch, self._qo_heads // kv_heads, kv_heads, _BLOCKS * self._processors)
+        if self._plan is None or words > self._plan.shape[0]:
+            if self._use_cuda_graph and self._plan is not None:
+                self._kept.append(self._plan)
+            self._plan = self._partial.new_empty(1 << (words - 1).bit_length(), dtype=torch.int32)
 
     # Before there is a plan.
     _scale, _window = 1.0, -1
