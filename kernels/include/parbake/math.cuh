@@ -4,6 +4,8 @@
 
 namespace pb {
 
+inline constexpr float kLog2E = 1.44269504088896341f;
+
 template <class T> PB_FN T min_i(T a, T b) {
     return a < b ? a : b;
 }
