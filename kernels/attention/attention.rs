@@ -26,7 +26,7 @@ impl Tile {
             (_, ..=128) => (64, 128),
             _ => (32, 128),
         };
-        Self { rows, keys, threads, blocks: if threads == 64 { 3 } else { 2 } }
+        Self { rows, keys, threads, blocks: if rows == 16 && qk_dim != 192 { 3 } else { 2 } }
     }
 
     /// The one that the scalar `rows` asks for, or that suits the mean length of requests.

@@ -5,6 +5,8 @@ use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Tensor, W
 use crate::params::pb_batch_attention_params;
 use std::f32::consts::LOG2_E;
 
+/// Buffers for keys and values, as in batch_attention.cuh.
+const STAGES: i64 = 2;
 /// Bytes of a copy from global to shared memory.
 const VECTOR: i64 = 16;
 
@@ -67,14 +69,8 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
-    let tile = tile(call);
-    // A third buffer fits, with a second block beside it, where a multiprocessor has 227 KB.
-    let roomy = target.arch().is_some_and(|a| (90..120).contains(&a.0));
-    if tile.rows == 16 && call.dim("qk_dim") <= 128 && roomy {
-        choices.push(&[16, 3]);
-    }
-    choices.push(&[tile.rows as u32, 2]);
+pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
+    choices.push(&[tile(call).rows as u32]);
 }
 
 /// The stride of a dimension in bytes.
@@ -91,7 +87,7 @@ fn divisor(by: i64) -> (u32, i32) {
     ((1u64 << (31 + bits)).div_ceil(by as u64) as u32, bits as i32 - 1)
 }
 
-pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
+pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {
     let [o, lse, q, k, v] = ["o", "lse", "q", "k", "v"].map(|name| call.tensor(name));
     let (tile, kv_heads, tokens) = (tile(call), call.dim("kv_heads"), call.dim("tokens"));
     let (qk_dim, vo_dim) = (call.dim("qk_dim"), call.dim("vo_dim"));
@@ -151,7 +147,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let sets = if tile.rows == 16 { tile.threads / 32 } else { 1 };
     let keys = tile.keys / sets * (qk_dim + vo_dim) * k.dtype.bytes() as i64;
     // Queries, buffers, and two tables of sixteen bytes a key.
-    let shared = tile.rows * qk_dim * 2 + sets * i64::from(tactic.0[1]) * keys + 2 * 16 * tile.keys;
+    let shared = tile.rows * qk_dim * 2 + sets * STAGES * keys + 2 * 16 * tile.keys;
     Launch::new(Params::new(params), [layout.blocks as u32, 1, 1], tile.threads as u32).shared(shared as u32)
 }
 
