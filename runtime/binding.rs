@@ -118,7 +118,7 @@ impl Checked<'_> {
 }
 
 /// Room for the largest parameter struct: several tensor maps and their surroundings.
-const PARAMS_WORDS: usize = 64;
+const PARAMS_WORDS: usize = 68;
 
 /// A parameter struct, by value.
 #[derive(Clone, Copy, Debug)]

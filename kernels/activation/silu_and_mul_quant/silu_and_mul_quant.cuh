@@ -32,8 +32,8 @@ template <class T, int kBlock, int kVec> PB_FN void silu_and_mul_quant(const pb_
             // What is missing is 0, and so is its activation.
             gate[i][k] = up[i][k] = {};
             if (rows[i] < p.rows && c < p.hidden) {
-                gate[i][k] = ld<kVec>(x + c);
-                up[i][k] = ld<kVec>(x + p.hidden + c);
+                gate[i][k] = ld_once<kVec>(x + c);
+                up[i][k] = ld_once<kVec>(x + p.hidden + c);
             }
         }
     }
@@ -44,11 +44,15 @@ template <class T, int kBlock, int kVec> PB_FN void silu_and_mul_quant(const pb_
         for (int k = 0; k < kEach; k++) {
             unpack<T, kVec>(gate[i][k], v[k]);
             unpack<T, kVec>(up[i][k], y);
+            if (near_silu<T, kVec>(gate[i][k])) {
 #pragma unroll
-            for (int j = 0; j < kLane; j++) {
-                v[k][j] = act_and_mul<kSilu>(v[k][j], y[j]);
-                top = max_f(top, fabsf(v[k][j]));
+                for (int j = 0; j < kLane; j++) v[k][j] = act_and_mul<kSilu, true>(v[k][j], y[j]);
+            } else {
+#pragma unroll
+                for (int j = 0; j < kLane; j++) v[k][j] = act_and_mul<kSilu>(v[k][j], y[j]);
             }
+#pragma unroll
+            for (int j = 0; j < kLane; j++) top = max_f(top, fabsf(v[k][j]));
         }
         const float s = group_scale(warp_max<kTeam>(top), p.eps, kLargest<e4m3>), inv = reciprocal(s);
         if (rows[i] >= p.rows) continue;
@@ -59,7 +63,7 @@ template <class T, int kBlock, int kVec> PB_FN void silu_and_mul_quant(const pb_
             const int c = (int)(groups[i] * kGroup + (k * kTeam + lane) * kLane);
 #pragma unroll
             for (int j = 0; j < kLane; j++) v[k][j] *= inv;
-            if (c < p.hidden) st<kLane>(out + c, pack<e4m3, kLane>(v[k]));
+            if (c < p.hidden) st_once<kLane>(out + c, pack<e4m3, kLane>(v[k]));
         }
     }
 }

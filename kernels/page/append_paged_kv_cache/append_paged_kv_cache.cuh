@@ -32,8 +32,8 @@ template <int kVec> PB_FN void append_paged_kv_cache(const pb_append_paged_kv_ca
     for (int i = 0; i < kHeads; i++) {
         const int head = group + i * p.groups;
         if (head >= p.heads) break;
-        st<kVec>(k_cache + head * p.k_head_stride, k[i]);
-        st<kVec>(v_cache + head * p.v_head_stride, v[i]);
+        st_once<kVec>(k_cache + head * p.k_head_stride, k[i]);
+        st_once<kVec>(v_cache + head * p.v_head_stride, v[i]);
     }
 }
 

@@ -28,7 +28,14 @@ typedef struct pb_apply_rope_params {
     pb_i64 q_out_head_stride;
     pb_i64 k_out_stride;
     pb_i64 k_out_head_stride;
-    pb_u32 threads; /* tokens * groups * units */
+    pb_u32 tokens;
+    pb_u32 items;        /* threads of a token: groups * units */
+    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divides by block_items */
+    pb_u32 block_items;
+    pb_u32 block_tokens;
+    pb_u32 chunks;
+    pb_u32 unit_magic;   /* divides by units */
+    pb_u32 pair_magic;   /* divides by rotary_dim / 2 */
     pb_i32 batch;
     pb_i32 q_heads;
     pb_i32 heads; /* of q and k together */

@@ -1,0 +1,31 @@
+// How the threads of a grid are laid over tokens. A token has `items` threads. A block takes `block_tokens` tokens side
+// by side, with `block_items` threads each; where a token has more threads than a block, `chunks` blocks share it.
+#pragma once
+#include "parbake/vec.cuh"
+
+namespace pb {
+
+// n / d, where magic is 2^31 / d, rounded up, or 0 if n * d may reach 2^31.
+PB_FN u32 over(u32 n, u32 d, u32 magic) {
+    return magic ? (u32)((u64)n * magic >> 31) : n / d;
+}
+
+struct Item {
+    u32 first;  // token of the block
+    u32 token;  // of the thread, less `first`
+    u32 item;   // of those of the token
+    bool there;
+
+    template <class P> static PB_FN Item of(const P& p) {
+        const u32 token = over(threadIdx.x, p.block_items, p.item_magic);
+        u32 block = blockIdx.x, item = threadIdx.x - token * p.block_items;
+        if (p.chunks > 1) {
+            item += block % p.chunks * p.block_items;
+            block /= p.chunks;
+        }
+        const u32 first = block * p.block_tokens;
+        return {first, token, item, token < p.block_tokens && item < p.items && first + token < p.tokens};
+    }
+};
+
+}  // namespace pb
