@@ -117,6 +117,11 @@ impl Checked<'_> {
     }
 }
 
+/// What divides numbers up to `most` by `divisor` on the device, as `over` in parbake/math.cuh says.
+pub(crate) fn magic(most: i64, divisor: i64) -> u32 {
+    if most.saturating_mul(divisor) < 1 << 31 { (1u64 << 31).div_ceil(divisor as u64) as u32 } else { 0 }
+}
+
 /// Room for the largest parameter struct: several tensor maps and their surroundings.
 const PARAMS_WORDS: usize = 68;
 

@@ -1,14 +1,9 @@
 // How the threads of a grid are laid over tokens. A token has `items` threads. A block takes `block_tokens` tokens side
 // by side, with `block_items` threads each; where a token has more threads than a block, `chunks` blocks share it.
 #pragma once
-#include "parbake/vec.cuh"
+#include "parbake/math.cuh"
 
 namespace pb {
-
-// n / d, where magic is 2^31 / d, rounded up, or 0 if n * d may reach 2^31.
-PB_FN u32 over(u32 n, u32 d, u32 magic) {
-    return magic ? (u32)((u64)n * magic >> 31) : n / d;
-}
 
 struct Item {
     u32 first;  // token of the block

@@ -62,10 +62,12 @@ template <class T, class Q, class Index, int kVec, bool kPaged, class P> PB_FN v
         unpack<T, kVec>(a[i], x);
         unpack<T, kVec>(b[i], y);
         if (turns) rotate(x, y, sine, cosine, p.interleave);
+        if (scale != 1.f) {
 #pragma unroll
-        for (int j = 0; j < kLane; j++) {
-            x[j] *= scale;
-            y[j] *= scale;
+            for (int j = 0; j < kLane; j++) {
+                x[j] *= scale;
+                y[j] *= scale;
+            }
         }
         Q* out = to + head * p.to_head_stride[part];
         st_once<kLane>(out + at.a, pack<Q, kLane>(x));

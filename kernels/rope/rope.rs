@@ -1,6 +1,6 @@
 //! What the launchers of the rotary embeddings share: accesses, how heads are shared out to threads, and the grid.
 
-use crate::binding::{Checked, Choices, Draw, Launch, Params, Problem, Tensor, Wrong};
+use crate::binding::{Checked, Choices, Draw, Launch, Params, Problem, Tensor, Wrong, magic};
 
 /// Bytes of a full vector.
 pub(crate) const VECTOR: u32 = 16;
@@ -36,11 +36,6 @@ pub(crate) fn check_threads(call: &Checked<'_>, argument: &str, per_token: i64, 
     if tokens > most {
         wrong.add(argument, "shape", format!("tokens up to {most} with heads of this size"), tokens.to_string());
     }
-}
-
-/// What divides numbers up to `most` by `divisor` on the device, as items.cuh says.
-pub(crate) fn magic(most: i64, divisor: i64) -> u32 {
-    if most.saturating_mul(divisor) < 1 << 31 { (1u64 << 31).div_ceil(divisor as u64) as u32 } else { 0 }
 }
 
 /// How the threads of a grid are laid over tokens; items.cuh says what the numbers mean.

@@ -7,7 +7,7 @@
 namespace pb {
 
 // Heads of one token that a thread takes: their loads are under way together, and they share the angles.
-inline constexpr int kHeads = 4;
+inline constexpr int kHeads = 2;
 
 // The two accesses of a unit: with kLane values in an access, a unit turns kLane pairs, those of the frequencies from
 // kLane · unit on.
@@ -60,19 +60,19 @@ template <int kLane>
 PB_FN void cached(const void* cache, i64 stride, i64 position, i64 positions, int rotary_dim, int first,
                   float (&sine)[kLane], float (&cosine)[kLane]) {
     constexpr int kBytes = kLane == 1 ? 4 : 16, kStep = kBytes / 4;
-    const bool known = position >= 0 && position < positions;
-    const float* row = (const float*)cache + (known ? position : 0) * stride + first;
+    if (position < 0 || position >= positions) {
+#pragma unroll
+        for (int j = 0; j < kLane; j++) cosine[j] = 1.f, sine[j] = 0.f;
+        return;
+    }
+    const float* row = (const float*)cache + position * stride + first;
 #pragma unroll
     for (int j = 0; j < kLane; j += kStep) {
-        words<kBytes> c{}, s{};
-        if (known) {
-            c = ld_nc<kBytes>(row + j);
-            s = ld_nc<kBytes>(row + rotary_dim / 2 + j);
-        }
+        const words<kBytes> c = ld_nc<kBytes>(row + j), s = ld_nc<kBytes>(row + rotary_dim / 2 + j);
 #pragma unroll
         for (int i = 0; i < kStep; i++) {
-            cosine[j + i] = known ? bits_of<float>(c.w[i]) : 1.f;
-            sine[j + i] = known ? bits_of<float>(s.w[i]) : 0.f;
+            cosine[j + i] = bits_of<float>(c.w[i]);
+            sine[j + i] = bits_of<float>(s.w[i]);
         }
     }
 }

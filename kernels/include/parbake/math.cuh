@@ -40,4 +40,9 @@ PB_FN float rsqrt_fast(float v) {
 #endif
 }
 
+// n / d without the division, by what the launcher found: magic is 2^31 / d, rounded up, or 0 if n * d may reach 2^31.
+PB_FN u32 over(u32 n, u32 d, u32 magic) {
+    return magic ? (u32)((u64)n * magic >> 31) : n / d;
+}
+
 }  // namespace pb

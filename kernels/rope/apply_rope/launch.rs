@@ -1,12 +1,12 @@
 //! Launcher of apply_rope.
 
 use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, magic};
 use crate::params::pb_apply_rope_params;
 use std::f64::consts::PI;
 
 /// Heads that a thread takes at most, as in rotate.cuh.
-const HEADS: i64 = 4;
+const HEADS: i64 = 2;
 
 /// Columns that are turned.
 fn rotary_dim(call: &Checked<'_>) -> i64 {
@@ -84,8 +84,8 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         block_items: layout.block_items,
         block_tokens: layout.block_tokens,
         chunks: layout.chunks,
-        unit_magic: rope::magic(groups * units, units.max(1)),
-        pair_magic: rope::magic(1 << 17, (rotary_dim / 2).max(1)),
+        unit_magic: magic(groups * units, units.max(1)),
+        pair_magic: magic(1 << 17, (rotary_dim / 2).max(1)),
         batch: call.dim("batch") as i32,
         q_heads: call.dim("q_heads") as i32,
         heads: heads as i32,

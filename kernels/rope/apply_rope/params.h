@@ -42,7 +42,7 @@ typedef struct pb_apply_rope_params {
     pb_i32 head_dim;
     pb_i32 rotary_dim;
     pb_i32 interleave; /* 0 or 1 */
-    pb_i32 groups;     /* threads that share the heads of a token, at least heads / 4 */
+    pb_i32 groups;     /* threads that share the heads of a token, at least heads / 2 */
     pb_i32 units;      /* threads that share a head: those that turn, then those that copy */
     pb_i32 turning;    /* rotary_dim / 2 over the values of an access */
     float smooth_slope;  /* old_context_len / (2 pi (high_freq_factor - low_freq_factor)); without scaling 0 */

@@ -1,11 +1,11 @@
 //! Launcher of rope_cos_sin_cache.
 
 use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, magic};
 use crate::params::pb_rope_cos_sin_cache_params;
 
 /// Heads that a thread takes at most, as in rotate.cuh.
-const HEADS: i64 = 4;
+const HEADS: i64 = 2;
 
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let (head_dim, rotary_dim) = (call.dim("head_dim"), call.dim("rotary_dim"));
@@ -64,7 +64,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         block_items: layout.block_items,
         block_tokens: layout.block_tokens,
         chunks: layout.chunks,
-        unit_magic: rope::magic(groups * units, units.max(1)),
+        unit_magic: magic(groups * units, units.max(1)),
         q_heads: call.dim("q_heads") as i32,
         heads: heads as i32,
         head_dim: head_dim as i32,

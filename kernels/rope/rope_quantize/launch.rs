@@ -1,7 +1,7 @@
 //! Launcher of rope_quantize.
 
 use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, magic};
 use crate::params::pb_rope_quantize_params;
 
 /// Heads that a thread takes at most, as in quantize.cuh.
@@ -75,7 +75,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         let units = (columns + 2 * lanes - 1) / (2 * lanes);
         let groups = rope::groups(tokens, heads, units, HEADS);
         params.units[i] = units as i32;
-        params.unit_magic[i] = rope::magic(units * groups, units);
+        params.unit_magic[i] = magic(units * groups, units);
         params.groups[i] = groups as i32;
         params.heads[i] = heads as i32;
         params.columns[i] = columns as i32;
