@@ -12,7 +12,7 @@ struct Item {
     bool there;
 
     template <class P> static PB_FN Item of(const P& p) {
-        const u32 token = over(threadIdx.x, p.block_items, p.item_magic);
+        const u32 token = quotient(threadIdx.x, p.item_magic, p.item_shift);
         u32 block = blockIdx.x, item = threadIdx.x - token * p.block_items;
         if (p.chunks > 1) {
             item += block % p.chunks * p.block_items;

@@ -23,7 +23,7 @@ template <class T, class Q, class Index, int kVec, bool kPaged, class P> PB_FN v
 #pragma unroll
     for (int i = 1; i < kParts; i++) part += item >= p.first[i];
     item -= p.first[part];
-    const int group = (int)over((u32)item, (u32)p.units[part], p.unit_magic[part]), unit = item - group * p.units[part];
+    const int group = (int)quotient((u32)item, p.unit_magic[part], p.unit_shift[part]), unit = item - group * p.units[part];
     const bool turns = part < 2, key_or_value = part == 1 || part > 2;
     const Columns at = turns ? turned<kLane>(unit, p.rotary_dim, p.interleave)
                              : Columns{2 * kLane * unit, 2 * kLane * unit + kLane};

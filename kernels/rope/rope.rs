@@ -1,6 +1,6 @@
 //! What the launchers of the rotary embeddings share: accesses, how heads are shared out to threads, and the grid.
 
-use crate::binding::{Checked, Choices, Draw, Launch, Params, Problem, Tensor, Wrong, magic};
+use crate::binding::{Checked, Choices, Draw, Launch, Params, Problem, Tensor, Wrong, divider};
 
 /// Bytes of a full vector.
 pub(crate) const VECTOR: u32 = 16;
@@ -43,6 +43,7 @@ pub(crate) struct Layout {
     pub(crate) tokens: u32,
     pub(crate) items: u32,
     pub(crate) item_magic: u32,
+    pub(crate) item_shift: u32,
     pub(crate) block_items: u32,
     pub(crate) block_tokens: u32,
     pub(crate) chunks: u32,
@@ -54,10 +55,12 @@ impl Layout {
         let items = items as u32;
         let chunks = items.div_ceil(BLOCK).max(1);
         let block_items = items.div_ceil(chunks).max(1);
+        let (item_magic, item_shift) = divider(block_items);
         Self {
             tokens: tokens as u32,
             items,
-            item_magic: magic(i64::from(BLOCK), i64::from(block_items)),
+            item_magic,
+            item_shift,
             block_items,
             block_tokens: (SMALL_BLOCK / block_items).max(1),
             chunks,

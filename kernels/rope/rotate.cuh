@@ -87,7 +87,7 @@ PB_FN void rotate_heads(const P& p, const Angles& angles) {
     const Item item = Item::of(p);
     if (!kTogether && !item.there) return;
     const u32 token = item.first + item.token;
-    const int group = (int)over(item.item, (u32)p.units, p.unit_magic), unit = (int)item.item - group * p.units;
+    const int group = (int)quotient(item.item, p.unit_magic, p.unit_shift), unit = (int)item.item - group * p.units;
     const bool turns = unit < p.turning;
     const int behind = p.rotary_dim + 2 * kLane * (unit - p.turning);
     const Columns at = turns ? turned<kLane>(unit, p.rotary_dim, p.interleave) : Columns{behind, behind + kLane};
@@ -113,7 +113,7 @@ PB_FN void rotate_heads(const P& p, const Angles& angles) {
         const int all = min_i((int)p.block_tokens, (int)(p.tokens - item.first)) * pairs;
 #pragma unroll 1
         for (int i = (int)threadIdx.x; i < all; i += (int)blockDim.x) {
-            const int t = (int)over((u32)i, (u32)pairs, p.pair_magic);
+            const int t = (int)quotient((u32)i, p.pair_magic, p.pair_shift);
             float sine[1], cosine[1];
             angles(item.first + t, i - t * pairs, sine, cosine);
             sines[i] = sine[0];

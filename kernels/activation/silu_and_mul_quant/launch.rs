@@ -1,7 +1,7 @@
 //! Launcher of silu_and_mul_quant.
 
 use super::activation;
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, divider};
 use crate::params::pb_silu_and_mul_quant_params;
 
 const BLOCK: u32 = 128;
@@ -32,7 +32,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let (x, out, scale) = (call.tensor("x"), call.tensor("out"), call.tensor("scale"));
     let [vec, ..] = tactic.0;
     let groups = groups(call) as u32;
-    let (magic, shift) = activation::divider(groups);
+    let (magic, shift) = divider(groups);
     let params = pb_silu_and_mul_quant_params {
         x: x.data,
         out: out.data,

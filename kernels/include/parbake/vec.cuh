@@ -84,6 +84,15 @@ template <int kBytes> PB_FN words<kBytes> ld_nc(const void* ptr PB_AT) {
 #endif
 }
 
+// Brings what a thread reads later into the first cache.
+PB_FN void prefetch(const void* ptr) {
+#if PB_DEVICE
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(ptr));
+#else
+    (void)ptr;
+#endif
+}
+
 // The same from an address that is only aligned to T: one access per value.
 template <int kBytes, class T> PB_FN words<kBytes> gather_nc(const T* ptr PB_AT) {
     words<kBytes> r;

@@ -10,7 +10,7 @@ template <int kVec> PB_FN void append_paged_kv_cache(const pb_append_paged_kv_ca
     constexpr int kHeads = 4;
     const u32 index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= p.threads) return;
-    const u32 row = over(index, (u32)p.units, p.unit_magic), token = over(row, (u32)p.groups, p.group_magic);
+    const u32 row = index / (u32)p.units, token = row / (u32)p.groups;
     const int group = (int)(row - token * (u32)p.groups), at = (int)(index - row * (u32)p.units) * kVec;
     // They do not wait for the slot.
     words<kVec> k[kHeads], v[kHeads];

@@ -1,7 +1,7 @@
 //! Launcher of append_paged_kv_cache.
 
 use super::page;
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, magic};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_append_paged_kv_cache_params;
 
 /// Heads that a thread takes at most, as in the kernel.
@@ -44,8 +44,6 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         kv_indptr: call.tensor("kv_indptr").data,
         kv_pages: call.dim("kv_pages"),
         threads,
-        unit_magic: magic(i64::from(threads), units),
-        group_magic: magic(tokens * groups, groups),
         batch: call.dim("batch") as i32,
         pages: call.dim("pages") as i32,
         page_size: call.dim("page_size") as i32,

@@ -25,9 +25,7 @@ typedef struct pb_append_paged_kv_cache_params {
     const void* kv_indices;    /* i32 [kv_pages] */
     const void* kv_indptr;     /* i32 [batch + 1] */
     pb_i64 kv_pages;
-    pb_u32 threads;     /* tokens * groups * units */
-    pb_u32 unit_magic;  /* divides by units */
-    pb_u32 group_magic; /* divides by groups */
+    pb_u32 threads; /* tokens * groups * units */
     pb_i32 batch;
     pb_i32 pages;
     pb_i32 page_size;

@@ -1,7 +1,7 @@
 //! Launcher of apply_rope.
 
 use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, magic};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, divider};
 use crate::params::pb_apply_rope_params;
 use std::f64::consts::PI;
 
@@ -56,6 +56,8 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let units = turning + copying;
     let groups = rope::groups(tokens, heads, units, HEADS);
     let layout = Layout::new(tokens, groups * units);
+    let (unit_magic, unit_shift) = divider(units.max(1) as u32);
+    let (pair_magic, pair_shift) = divider((rotary_dim / 2).max(1) as u32);
 
     let (theta, scale) = (f64::from(call.scalar("rope_theta")), f64::from(call.scalar("rope_scale")));
     let (low, high) = (f64::from(call.scalar("low_freq_factor")), f64::from(call.scalar("high_freq_factor")));
@@ -81,11 +83,14 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         tokens: layout.tokens,
         items: layout.items,
         item_magic: layout.item_magic,
+        item_shift: layout.item_shift,
         block_items: layout.block_items,
         block_tokens: layout.block_tokens,
         chunks: layout.chunks,
-        unit_magic: magic(groups * units, units.max(1)),
-        pair_magic: magic(1 << 17, (rotary_dim / 2).max(1)),
+        unit_magic,
+        unit_shift,
+        pair_magic,
+        pair_shift,
         batch: call.dim("batch") as i32,
         q_heads: call.dim("q_heads") as i32,
         heads: heads as i32,

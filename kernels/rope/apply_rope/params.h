@@ -30,12 +30,15 @@ typedef struct pb_apply_rope_params {
     pb_i64 k_out_head_stride;
     pb_u32 tokens;
     pb_u32 items;        /* threads of a token: groups * units */
-    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divides by block_items */
+    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divide by block_items */
+    pb_u32 item_shift;
     pb_u32 block_items;
     pb_u32 block_tokens;
     pb_u32 chunks;
-    pb_u32 unit_magic;   /* divides by units */
-    pb_u32 pair_magic;   /* divides by rotary_dim / 2 */
+    pb_u32 unit_magic;    /* divide by units */
+    pb_u32 unit_shift;
+    pb_u32 pair_magic;   /* divide by rotary_dim / 2 */
+    pb_u32 pair_shift;
     pb_i32 batch;
     pb_i32 q_heads;
     pb_i32 heads; /* of q and k together */

@@ -1,7 +1,7 @@
 //! Launcher of rope_cos_sin_cache.
 
 use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, magic};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, divider};
 use crate::params::pb_rope_cos_sin_cache_params;
 
 /// Heads that a thread takes at most, as in rotate.cuh.
@@ -40,6 +40,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let units = turning + copying;
     let groups = rope::groups(tokens, heads, units, HEADS);
     let layout = Layout::new(tokens, groups * units);
+    let (unit_magic, unit_shift) = divider(units.max(1) as u32);
     let cache = call.tensor("cos_sin_cache");
     let params = pb_rope_cos_sin_cache_params {
         q: q.data,
@@ -61,10 +62,12 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         tokens: layout.tokens,
         items: layout.items,
         item_magic: layout.item_magic,
+        item_shift: layout.item_shift,
         block_items: layout.block_items,
         block_tokens: layout.block_tokens,
         chunks: layout.chunks,
-        unit_magic: magic(groups * units, units.max(1)),
+        unit_magic,
+        unit_shift,
         q_heads: call.dim("q_heads") as i32,
         heads: heads as i32,
         head_dim: head_dim as i32,

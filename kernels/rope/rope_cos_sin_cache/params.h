@@ -27,11 +27,13 @@ typedef struct pb_rope_cos_sin_cache_params {
     pb_i64 max_position; /* rows of the cache */
     pb_u32 tokens;
     pb_u32 items;        /* threads of a token: groups * units */
-    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divides by block_items */
+    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divide by block_items */
+    pb_u32 item_shift;
     pb_u32 block_items;
     pb_u32 block_tokens;
     pb_u32 chunks;
-    pb_u32 unit_magic;   /* divides by units */
+    pb_u32 unit_magic;    /* divide by units */
+    pb_u32 unit_shift;
     pb_i32 q_heads;
     pb_i32 heads; /* of q and k together */
     pb_i32 head_dim;
