@@ -84,7 +84,6 @@ template <int kBytes> PB_FN words<kBytes> ld_nc(const void* ptr PB_AT) {
 #endif
 }
 
-<<<<<<< HEAD
 // array[i], or `otherwise` without an array. Nothing waits for the load until the value is used.
 PB_FN u32 ld_nc_or(const void* array, i64 i, u32 otherwise PB_AT) {
 #if PB_DEVICE
@@ -95,14 +94,14 @@ PB_FN u32 ld_nc_or(const void* array, i64 i, u32 otherwise PB_AT) {
     return r;
 #else
     return array ? ld_nc<4>((const u32*)array + i PB_PASS_AT).w[0] : otherwise;
-=======
+#endif
+}
 // Brings what a thread reads later into the first cache.
 PB_FN void prefetch(const void* ptr) {
 #if PB_DEVICE
     asm volatile("prefetch.global.L1 [%0];" ::"l"(ptr));
 #else
     (void)ptr;
->>>>>>> speed5
 #endif
 }
 
