@@ -61,6 +61,20 @@ pub(crate) fn group(qo_heads: i64, kv_heads: i64, wrong: &mut Wrong) -> Option<i
     Some(qo_heads / kv_heads)
 }
 
+/// Bytes of the widest access.
+const VECTOR: u64 = 16;
+
+/// Addresses and strides of these are multiples of the widest access.
+pub(crate) fn check_aligned(call: &Checked<'_>, names: &[&'static str], wrong: &mut Wrong) {
+    for name in names {
+        let tensor = call.tensor(name);
+        let got = tensor.alignment(VECTOR);
+        if !tensor.is_empty() && got != VECTOR {
+            wrong.add(name, "alignment", "addresses and strides of multiples of 16 bytes", format!("{got} bytes"));
+        }
+    }
+}
+
 /// Without `qo_indptr` all requests have as many queries.
 pub(crate) fn check_lengths(call: &Checked<'_>, tokens: i64, wrong: &mut Wrong) {
     let batch = call.dim("batch");

@@ -7,8 +7,6 @@ use std::f32::consts::LOG2_E;
 
 /// Buffers for keys and values, as in batch_attention.cuh.
 const STAGES: i64 = 2;
-/// Bytes of a copy from global to shared memory.
-const VECTOR: i64 = 16;
 
 fn group(call: &Checked<'_>) -> i64 {
     call.dim("qo_heads") / call.dim("kv_heads")
@@ -27,13 +25,7 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let kv_heads = call.dim("kv_heads");
     attention::check_rows(call.int("rows"), call.dim("qk_dim"), wrong);
     attention::check_lengths(call, call.dim("tokens"), wrong);
-    for name in ["q", "k", "v", "o", "partial"] {
-        let tensor = call.tensor(name);
-        let got = tensor.alignment(VECTOR as u64);
-        if !tensor.is_empty() && got != VECTOR as u64 {
-            wrong.add(name, "alignment", "addresses and strides of multiples of 16 bytes", format!("{got} bytes"));
-        }
-    }
+    attention::check_aligned(call, &["q", "k", "v", "o", "plan", "partial"], wrong);
     for (name, dims) in [("k", [0, 1]), ("v", [0, 1])] {
         let tensor = call.tensor(name);
         if let Some(far) = dims.into_iter().map(|d| bytes(tensor, d)).find(|b| !(0..1 << 32).contains(b)) {
