@@ -26,7 +26,7 @@ impl Tile {
             (_, ..=128) => (64, 128),
             _ => (32, 128),
         };
-        Self { rows, keys, threads, blocks: if threads == 64 { 3 } else { 2 } }
+        Self { rows, keys, threads, blocks: if rows == 16 && qk_dim != 192 { 3 } else { 2 } }
     }
 
     /// The one that the scalar `rows` asks for, or that suits the mean length of requests.
@@ -59,6 +59,20 @@ pub(crate) fn group(qo_heads: i64, kv_heads: i64, wrong: &mut Wrong) -> Option<i
         return None;
     }
     Some(qo_heads / kv_heads)
+}
+
+/// Bytes of the widest access.
+const VECTOR: u64 = 16;
+
+/// Addresses and strides of these are multiples of the widest access.
+pub(crate) fn check_aligned(call: &Checked<'_>, names: &[&'static str], wrong: &mut Wrong) {
+    for name in names {
+        let tensor = call.tensor(name);
+        let got = tensor.alignment(VECTOR);
+        if !tensor.is_empty() && got != VECTOR {
+            wrong.add(name, "alignment", "addresses and strides of multiples of 16 bytes", format!("{got} bytes"));
+        }
+    }
 }
 
 /// Without `qo_indptr` all requests have as many queries.

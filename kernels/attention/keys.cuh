@@ -73,16 +73,52 @@ template <class T, int kQk, int kVo, int kKeys, int kThreads> struct KeyTile {
         }
     }
 
+    static constexpr bool kNarrow = sizeof(T) == 1;
+    // Steps of 16 elements, or columns, that one load serves.
+    static constexpr int kSteps = kNarrow ? 2 : 1;
+
     // Where a lane's part of the operands begins in a tile.
     static PB_FN int lane_k(int lane) { return K::at((lane >> 4 << 3) + (lane & 7), lane >> 3 & 1); }
     static PB_FN int lane_v(int lane) { return kKBytes + V::at(lane & 15, lane >> 4); }
-    // Operands of 16-bit keys, from tile + lane_k: of keys key .. key + 16, for 16 elements from 16 * step.
-    static PB_FN void k(u32 (&b)[4], Shared from, int key, int step) {
-        ldmatrix_x4<false>(b, K::step(from, 2 * step) + key * K::kBytes);
+
+    // What is loaded of keys key .. key + 16, from tile + lane_k, for `kSteps` steps of 16 elements each.
+    static PB_FN void load_k(u32 (&r)[4], Shared from, int key, int steps) {
+        ldmatrix_x4<false>(r, K::step(from, 2 * steps) + key * K::kBytes);
     }
-    // Of 16-bit values, from tile + lane_v: of keys key .. key + 16, for columns 16 * step .. 16 * step + 16.
-    static PB_FN void v(u32 (&b)[4], Shared from, int key, int step) {
-        ldmatrix_x4<true>(b, V::step(from, 2 * step) + key * V::kBytes);
+    // The operands of one of these steps. An 8-bit element has its place in memory; QueryOrder says which that is.
+    template <class To> static PB_FN void operand_k(u32 (&b)[4], const u32 (&r)[4], int step) {
+        if constexpr (kNarrow) {
+            widen<T, To>(r[step], b[0], b[1]);
+            widen<T, To>(r[2 + step], b[2], b[3]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++) b[i] = r[i];
+        }
+    }
+    // What is loaded of values of keys key .. key + 16, from tile + lane_v, for `kSteps` times 16 columns.
+    static PB_FN void load_v(u32 (&r)[4], Shared from, int key, int steps) {
+        ldmatrix_x4<true>(r, V::step(from, 2 * steps) + key * V::kBytes);
+    }
+    // The operands of one of these steps: of columns 0 .. 8 and 8 .. 16, or if they are narrow of even columns and of odd
+    // ones, since what is loaded together lies side by side.
+    template <class To> static PB_FN void operand_v(u32 (&b)[4], const u32 (&r)[4], int step) {
+        if constexpr (kNarrow) {
+            widen<T, To>(apart(r[2 * step]), b[0], b[2]);
+            widen<T, To>(apart(r[2 * step + 1]), b[1], b[3]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < 4; i++) b[i] = r[i];
+        }
+    }
+    // Bytes 0, 2, 1, 3.
+    static PB_FN u32 apart(u32 v) { return (v & 0xff0000ffu) | (v & 0xff00u) << 8 | (v >> 8 & 0xff00u); }
+    // The column of the first of the two elements of accumulator 8 * j .. 8 * j + 8 that a lane writes together, and these.
+    static PB_FN int column(int j, int lane) {
+        return kNarrow ? 8 * (j & ~1) + lane % 4 * 4 + (j & 1) * 2 : 8 * j + lane % 4 * 2;
+    }
+    template <int kOut> static PB_FN void two(float (&x)[2], const float (&o)[kOut][4], int j, int half) {
+        x[0] = kNarrow ? o[j & ~1][2 * half + (j & 1)] : o[j][2 * half];
+        x[1] = kNarrow ? o[j | 1][2 * half + (j & 1)] : o[j][2 * half + 1];
     }
 };
 

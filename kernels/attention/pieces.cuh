@@ -9,7 +9,7 @@ namespace pb {
 
 // One item for one head of keys, or a piece of it.
 struct Piece {
-    int tile, head;           // of queries; of keys
+    int request, tile, head;          // of queries; of keys
     int first_token, qo_len, kv_len;  // of the request
     i64 first_page;
     int first, end;           // tiles of keys
@@ -52,7 +52,7 @@ struct Walk {
             const bool last = item == end_item && head == end_head;
             bool whole = false;  // no room for the pieces: whoever has the first one does it all
             int to = last ? min_i(end_offset, tiles) : tiles;
-            piece.tile = (int)x.w[1], piece.head = head;
+            piece.request = (int)x.w[0], piece.tile = (int)x.w[1], piece.head = head;
             piece.first_token = (int)y.w[0], piece.qo_len = (int)y.w[1], piece.kv_len = (int)y.w[2];
             piece.first_page = (i32)y.w[3];
             if (split > 0) {

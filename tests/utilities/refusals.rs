@@ -92,6 +92,23 @@ const REFUSED: &[Refused] = &[
     of("sample", &[("rows", 3), ("sources", 2)], &[], &[], &["3 rows, one for each token", "2"]),
     of("sample", &[("rows", 3), ("sources", 3), ("seed_count", 2)], &[], &["seeds"], &["seeds", "1 or 3 elements"]),
     of("chain_speculative_sampling", &[("rows", 3), ("offset_count", 2)], &[], &["offsets"], &["1 or 3 elements"]),
+    of("attention_plan", &[], &[("rows", 32.0)], &[], &["rows", "one of 0, 16, 64, 128", "32"]),
+    of(
+        "attention_plan",
+        &[],
+        &[("qo_heads", 3.0), ("kv_heads", 2.0)],
+        &[],
+        &["qo_heads", "a multiple of kv_heads = 2"],
+    ),
+    of("attention_plan", &[], &[("tokens", 7.0)], &[], &["tokens", "a multiple of the 4 requests"]),
+    of("attention_plan", &[("plan_words", 100)], &[], &[], &["plan", "words for these shapes", "100"]),
+    of("batch_attention", &[("tokens", 23)], &[], &[], &["tokens", "a multiple of the 4 requests", "23"]),
+    of("batch_attention", &[("qo_heads", 3)], &[], &[], &["qo_heads", "a multiple of kv_heads = 2"]),
+    of("batch_attention", &[("plan_words", 100)], &[], &[], &["plan", "words for these shapes", "100"]),
+    of("batch_attention", &[("partial_words", 100)], &[], &[], &["partial", "words for these shapes", "100"]),
+    of("batch_attention", &[], &[("logits_soft_cap", 30.0)], &[], &["logits_soft_cap", "score = modified"]),
+    of("batch_attention", &[], &[("score", 1.0)], &["mask"], &["mask_indptr", "one with mask"]),
+    of("batch_attention", &[], &[("rows", 48.0)], &[], &["rows", "one of 0, 16, 64, 128", "48"]),
     of("top_k", &[("cols", 5000), ("k", 4097)], &[("sorted", 1.0)], &[], &["at most 4096 with `sorted`", "4097"]),
 ];
 

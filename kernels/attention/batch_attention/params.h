@@ -25,6 +25,9 @@ typedef struct pb_batch_attention_params {
     pb_u32 v_entry_stride;
     const void* kv_indices;       /* i32 [kv_pages], or absent: page i is page i */
     const void* sinks;            /* f32 [kv_heads * group], or absent */
+    const void* mask;             /* bits, the lowest first, or absent; of request b: query by query its keys */
+    const void* mask_indptr;      /* i32 [batch + 1]: the byte where those of each request begin */
+    const void* alibi_slopes;     /* f32 [kv_heads * group], or absent */
     pb_i64 pages;
     pb_i64 slots; /* of partial */
     pb_u32 page_multiply;
@@ -37,8 +40,13 @@ typedef struct pb_batch_attention_params {
     pb_i32 kv_heads;
     pb_i32 causal;
     pb_i32 window;     /* keys before its own that a query sees; negative: all */
+    pb_i32 rotate;     /* whether queries and keys turn by their positions */
     float scale_log2;  /* of scores, times log2(e) */
     float v_scale;     /* of the output */
+    float cap_in;      /* of scores, times 2 log2(e) / soft cap */
+    float cap_out;     /* soft cap times log2(e); 0: none */
+    float coarse[16];  /* frequencies 0, 16, 32 ... of eight, each an f32 and what that leaves */
+    float fine[32];    /* what the others are multiplied with: sixteen, likewise */
 } pb_batch_attention_params;
 
 #endif
