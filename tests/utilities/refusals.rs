@@ -92,6 +92,10 @@ const REFUSED: &[Refused] = &[
     of("sample", &[("rows", 3), ("sources", 2)], &[], &[], &["3 rows, one for each token", "2"]),
     of("sample", &[("rows", 3), ("sources", 3), ("seed_count", 2)], &[], &["seeds"], &["seeds", "1 or 3 elements"]),
     of("chain_speculative_sampling", &[("rows", 3), ("offset_count", 2)], &[], &["offsets"], &["1 or 3 elements"]),
+    of("mla_attention", &[("plan_words", 16)], &[], &[], &["plan", "at least", "words for these shapes"]),
+    of("mla_attention", &[("partial_words", 7)], &[], &[], &["partial", "at least", "words for these shapes"]),
+    of("mla_attention", &[], &[("rows", 32.0)], &[], &["rows", "one of 0, 16, 64", "32"]),
+    of("mla_attention", &[("tokens", 7)], &[], &[], &["a multiple of the 4 requests", "7"]),
     of("top_k", &[("cols", 5000), ("k", 4097)], &[("sorted", 1.0)], &[], &["at most 4096 with `sorted`", "4097"]),
 ];
 

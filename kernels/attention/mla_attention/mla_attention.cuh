@@ -1,0 +1,362 @@
+// Multi-head latent attention with tensor cores that every architecture from sm_80 on has. params.h is the contract.
+#pragma once
+#include "attention/latent.cuh"
+#include "attention/mla_attention/params.h"
+#include "attention/rows.cuh"
+#include "parbake/barrier.cuh"
+
+namespace pb {
+
+// How a block is arranged. Rows of queries are divided among kGroups groups of warps. For scores, a warp of a group takes
+// 16 rows and kPart keys; for the output, all rows of its group and kColumns columns, because an output of 512 columns
+// has room in the registers of all warps only. So probabilities pass through shared memory.
+template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGroups_, int kUnit_> struct MlaShape {
+    using T = T_;
+    static constexpr int kRows = kRows_, kKeys = kKeys_, kStages = kStages_, kWarps = kWarps_, kGroups = kGroups_;
+    static constexpr int kThreads = 32 * kWarps, kOf = kWarps / kGroups;  // warps of a group
+    static constexpr int kDeep = kWarps / (kRows / 16), kPart = kKeys / kDeep;
+    static constexpr int kPer = kRows / kGroups / 16, kColumns = Latent::kNope / kOf;
+    static constexpr int kRatio = kUnit_ / kKeys;  // tiles of what the plan calls a tile
+    static_assert(kPer >= 1 && kPart % 8 == 0 && kColumns % 64 == 0 && kUnit_ % kKeys == 0, "whole tiles");
+    using Keys = LatentTile<kKeys, kThreads>;
+    using Row = Latent::Row;
+    using Weights = TileOf<(kKeys < 32 ? 32 : kKeys) * 2>;
+    // Shared memory: queries, stages, weights, and f32: maxima or sums of parts, factors, maxima.
+    static constexpr int kStagesAt = kRows * Row::kBytes, kWeightsAt = kStagesAt + kStages * Keys::kBytes;
+    static constexpr int kFloatsAt = kWeightsAt + kRows * Weights::kBytes;
+    static constexpr int kShared = kFloatsAt + 4 * kRows * (kDeep + 2);
+};
+
+// The arrangement for a tile, as `Tile` in attention.rs has it.
+template <class T, int kRows, int kKeys>
+struct MlaTile : MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 : 8, kRows == 16 ? 1 : 2, kRows == 16 ? 32 : 64> {
+    // Blocks of a multiprocessor.
+    static constexpr int kBlocks = kRows == 16 ? 2 : 1;
+};
+
+// What the block works at: one piece, looked up by one thread. It lies in shared memory because registers are scarce.
+struct MlaJob {
+    Walk walk;
+    Piece piece;
+    int first_token, qo_len, kv_len, more;
+    i64 first_page;
+    u32 before;
+};
+
+template <class S> struct MlaAttention {
+    using T = typename S::T;
+    using Keys = typename S::Keys;
+    using Row = typename S::Row;
+    using Output = Rows<pb_mla_attention_params, T, S::kRows, Latent::kNope, S::kThreads>;
+    static constexpr int kSteps = Latent::kQk / 16, kOut = S::kColumns / 8, kScores = S::kPart / 8;
+
+    const pb_mla_attention_params& p;
+    MlaJob* const job;
+    const Shared smem;
+    float *const parts, *const factors, *const maxima;  // [kDeep][kRows], [kRows], [kRows]
+    u8* const weights;
+    const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
+    const int group = warp / S::kOf, of_group = warp % S::kOf;
+    const int part = of_group % S::kDeep;                                           // of the keys
+    const int score_row = group * 16 * S::kPer + of_group / S::kDeep * 16;          // of scores
+    const int row = group * 16 * S::kPer, column = of_group * S::kColumns;          // of the output
+    float o[S::kPer][kOut][4];
+    float max[2], sum[2];  // of the rows of scores: in units of scores; this thread's part
+
+    PB_FN MlaAttention(const pb_mla_attention_params& p, MlaJob* job, u8* smem)
+        : p(p), job(job), smem(shared(smem)), parts((float*)(smem + S::kFloatsAt)), factors(parts + S::kDeep * S::kRows),
+          maxima(factors + S::kRows), weights(smem + S::kWeightsAt) {}
+
+    PB_FN Shared stage(int i) const { return smem + S::kStagesAt + i * Keys::kBytes; }
+    PB_FN Divisor groups() const { return {p.group_multiply, p.group_shift}; }
+    PB_FN int first() const { return job->piece.tile * S::kRows; }
+    PB_FN int rows() const { return job->qo_len * p.group; }
+    // The warps of a group.
+    PB_FN void meet() const {
+        if constexpr (S::kGroups == 1) __syncthreads();
+        else bar_sync(1 + group, 32 * S::kOf);
+    }
+
+    PB_FN void find_job() const {
+        job->more = job->walk.next(p, job->piece);
+        if (!job->more) return;
+        const int b = job->piece.request;
+        const i32 *kv_indptr = (const i32*)p.kv_indptr + b, *last_page_len = (const i32*)p.kv_last_page_len;
+        job->first_token = b * p.qo_len;
+        job->qo_len = p.qo_len;
+        if (p.qo_indptr) {
+            const i32* qo_indptr = (const i32*)p.qo_indptr + b;
+            job->first_token = (i32)ld_nc<4>(qo_indptr).w[0];
+            job->qo_len = (i32)ld_nc<4>(qo_indptr + 1).w[0] - job->first_token;
+        }
+        const i32 page = (i32)ld_nc<4>(kv_indptr).w[0], end = (i32)ld_nc<4>(kv_indptr + 1).w[0];
+        job->first_page = page;
+        job->kv_len = keys_of(end - page, p.page_size, last_page_len ? (i32)ld_nc<4>(last_page_len + b).w[0] : p.page_size);
+    }
+    PB_FN void load_queries() const {
+        constexpr int kChunks = Row::kChunks;
+        const int rows = this->rows(), first = this->first();
+#pragma unroll 2
+        for (int i = thread; i < S::kRows * kChunks; i += S::kThreads) {
+            const int row = i / kChunks, chunk = i % kChunks, token = groups().of(first + row);
+            const bool exists = first + row < rows && job->first_token + token < p.tokens;
+            const i64 at = exists ? job->first_token + token : 0;
+            const int head = exists ? first + row - token * p.group : 0;
+            const u8* from = (const u8*)p.q_nope + at * p.q_nope_stride + head * p.q_nope_head_stride + chunk * 16;
+            if (chunk >= Latent::kNopeChunks)
+                from = (const u8*)p.q_pe + at * p.q_pe_stride + head * p.q_pe_head_stride + (chunk - Latent::kNopeChunks) * 16;
+            cp_async16(smem + Row::at(row, chunk % 8) + chunk / 8 * 128, from, exists);
+        }
+    }
+
+    PB_FN void run() {
+        if (thread == 0) job->walk.begin((const i32*)p.plan);
+#pragma unroll 1
+        while (true) {
+            if (thread == 0) find_job();
+            __syncthreads();
+            if (!job->more) break;
+            load_queries();
+            attend();
+            cp_async_wait<0>();
+            write();
+            __syncthreads();
+        }
+    }
+
+    // Copies tile n and looks up the one after it.
+    PB_FN void fetch(Keys& keys, int n, int to) const {
+        keys.copy(p, thread, n * S::kKeys, job->kv_len, stage(to));
+        keys.look_up(p, thread, (n + 1) * S::kKeys, job->kv_len, job->first_page);
+    }
+
+    PB_FN void attend() {
+        constexpr int kAhead = S::kStages > 1 ? S::kStages - 1 : 1;
+        int n = job->piece.first * S::kRatio;
+        const int end = min_i(job->piece.end * S::kRatio, (job->kv_len + S::kKeys - 1) / S::kKeys);
+        Keys keys;
+        if (n < end) keys.look_up(p, thread, n * S::kKeys, job->kv_len, job->first_page);
+#pragma unroll
+        for (int i = 0; i < kAhead; i++) {
+            if (n + i < end) fetch(keys, n + i, i);
+            cp_async_commit();
+        }
+        // Up to which key all rows of this warp's scores see all.
+        const Span span{job->qo_len, job->kv_len};
+        const int seen = span.end(groups().of(min_i(first() + score_row, rows() - 1)), p.causal != 0);
+        max[0] = max[1] = -kInf;
+        sum[0] = sum[1] = 0.f;
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++)
+#pragma unroll
+            for (int j = 0; j < kOut; j++) o[m][j][0] = o[m][j][1] = o[m][j][2] = o[m][j][3] = 0.f;
+        int now = 0;
+#pragma unroll 1
+        for (; n < end; n++) {
+            cp_async_wait<kAhead - 1>();
+            __syncthreads();
+            if (S::kStages > 1) {
+                if (n + kAhead < end) fetch(keys, n + kAhead, now == 0 ? S::kStages - 1 : now - 1);
+                cp_async_commit();
+            }
+            float s[kScores][4];
+            score(s, stage(now) + part * S::kPart * Row::kBytes);
+            const int key = n * S::kKeys + part * S::kPart;
+            if (key + S::kPart > seen) hide(s, key);
+            weigh(s);
+            rescale();
+            add_values(stage(now) + Keys::lane_v(lane) + column * 2);
+            if (S::kStages == 1) {
+                __syncthreads();
+                if (n + 1 < end) fetch(keys, n + 1, 0);
+                cp_async_commit();
+            }
+            now = now + 1 == S::kStages ? 0 : now + 1;
+        }
+        // Sums of whole rows.
+        __syncthreads();
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            sum[h] += shfl_xor(sum[h], 1);
+            sum[h] += shfl_xor(sum[h], 2);
+            if (lane % 4 != 0) continue;
+            parts[part * S::kRows + score_row + 8 * h + lane / 4] = sum[h];
+            if (part == 0) maxima[score_row + 8 * h + lane / 4] = max[h];
+        }
+        __syncthreads();
+    }
+
+    // Scores of 16 rows and kPart keys. Operands are loaded one use ahead.
+    PB_FN void score(float (&s)[kScores][4], Shared keys) const {
+        const Shared queries = smem + Row::at(score_row + (lane & 15), lane >> 4);
+#pragma unroll
+        for (int j = 0; j < kScores; j++) s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0.f;
+        u32 a[2][4];
+        ldmatrix_x4<false>(a[0], queries);
+        if constexpr (kScores == 1) {
+            // One chain of sums would wait for each product: there are two.
+            const Shared from = keys + Keys::lane_k8(lane);
+            float odd[4] = {0.f, 0.f, 0.f, 0.f};
+            u32 b[2][4];
+            ldmatrix_x4<false>(b[0], from);
+#pragma unroll
+            for (int step = 0; step < kSteps; step++) {
+                if (step + 1 < kSteps) ldmatrix_x4<false>(a[(step + 1) % 2], Row::step(queries, 2 * (step + 1)));
+                if (step % 2 == 0 && step + 2 < kSteps) ldmatrix_x4<false>(b[(step / 2 + 1) % 2], Row::step(from, 2 * (step + 2)));
+                const u32(&at)[4] = b[step / 2 % 2];
+                mma_16816<T>(step % 2 ? odd : s[0], a[step % 2], at[step % 2 * 2], at[step % 2 * 2 + 1]);
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[0][e] += odd[e];
+        } else {
+            constexpr int kPairs = kScores / 2;
+            const Shared from = keys + Keys::lane_k16(lane);
+            u32 b[2][kPairs][4];
+#pragma unroll
+            for (int j = 0; j < kPairs; j++) ldmatrix_x4<false>(b[0][j], from + 16 * j * Row::kBytes);
+#pragma unroll
+            for (int step = 0; step < kSteps; step++) {
+                if (step + 1 < kSteps) {
+                    ldmatrix_x4<false>(a[(step + 1) % 2], Row::step(queries, 2 * (step + 1)));
+#pragma unroll
+                    for (int j = 0; j < kPairs; j++)
+                        ldmatrix_x4<false>(b[(step + 1) % 2][j], Row::step(from, 2 * (step + 1)) + 16 * j * Row::kBytes);
+                }
+#pragma unroll
+                for (int j = 0; j < kPairs; j++) {
+                    mma_16816<T>(s[2 * j], a[step % 2], b[step % 2][j][0], b[step % 2][j][1]);
+                    mma_16816<T>(s[2 * j + 1], a[step % 2], b[step % 2][j][2], b[step % 2][j][3]);
+                }
+            }
+        }
+    }
+    // Scores of keys that a row does not see become -inf.
+    PB_FN void hide(float (&s)[kScores][4], int key) const {
+        const Span span{job->qo_len, job->kv_len};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int i = groups().of(min_i(first() + score_row + 8 * h + lane / 4, rows() - 1));
+            const int end = span.end(i, p.causal != 0) - key - lane % 4 * 2;
+#pragma unroll
+            for (int j = 0; j < kScores; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    if (8 * j + e >= end) s[j][2 * h + e] = -kInf;
+        }
+    }
+    // The warps that share rows agree on their maxima, and leave 2^(scale (s - max)) for all of the group.
+    PB_FN void weigh(float (&s)[kScores][4]) {
+        const int at = score_row + lane / 4;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float m = -kInf;
+#pragma unroll
+            for (int j = 0; j < kScores; j++) m = max_f(m, max_f(s[j][2 * h], s[j][2 * h + 1]));
+            m = max_f(m, shfl_xor(m, 1));
+            m = max_f(m, shfl_xor(m, 2));
+            if (lane % 4 == 0) parts[part * S::kRows + at + 8 * h] = m;
+        }
+        meet();
+        float change[2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float m = max[h];
+#pragma unroll
+            for (int d = 0; d < S::kDeep; d++) m = max_f(m, parts[d * S::kRows + at + 8 * h]);
+            // A row that has seen no key yet: exponents are -inf, not NaN.
+            const float base = m == -kInf ? 0.f : m * p.scale_log2;
+            change[h] = exp2_fast(max[h] * p.scale_log2 - base);
+            max[h] = m;
+            float add = 0.f;
+#pragma unroll
+            for (int j = 0; j < kScores; j++) {
+                s[j][2 * h] = exp2_fast(s[j][2 * h] * p.scale_log2 - base);
+                s[j][2 * h + 1] = exp2_fast(s[j][2 * h + 1] * p.scale_log2 - base);
+                add += s[j][2 * h] + s[j][2 * h + 1];
+                u8* to = weights + S::Weights::at(at + 8 * h, part * kScores + j) + lane % 4 * 4;
+                *(u32*)to = convert<T>::pair(s[j][2 * h], s[j][2 * h + 1]);
+            }
+            sum[h] = sum[h] * change[h] + add;
+            if (part == 0 && lane % 4 == 0) factors[at + 8 * h] = change[h];
+        }
+        meet();
+    }
+    PB_FN void rescale() {
+        float change[S::kPer][2];
+        bool any = false;
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                change[m][h] = factors[row + 16 * m + 8 * h + lane / 4];
+                any |= change[m][h] != 1.f;
+            }
+        // Most tiles bring no greater score to any row.
+        if (warp_ballot(any) == 0) return;
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++)
+#pragma unroll
+            for (int j = 0; j < kOut; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) o[m][j][e] *= change[m][e / 2];
+    }
+    PB_FN void add_values(Shared values) {
+        const Shared from = smem + S::kWeightsAt + S::Weights::at(row + (lane & 15), lane >> 4);
+#pragma unroll
+        for (int step = 0; step < S::kKeys / 16; step++) {
+            u32 a[S::kPer][4], b[2][4];
+#pragma unroll
+            for (int m = 0; m < S::kPer; m++)
+                ldmatrix_x4<false>(a[m], S::Weights::step(from, 2 * step) + 16 * m * S::Weights::kBytes);
+            ldmatrix_x4<true>(b[0], values + 16 * step * Row::kBytes);
+#pragma unroll
+            for (int j = 0; j < kOut / 2; j++) {
+                if (j + 1 < kOut / 2) ldmatrix_x4<true>(b[(j + 1) % 2], Row::step(values, 2 * (j + 1)) + 16 * step * Row::kBytes);
+#pragma unroll
+                for (int m = 0; m < S::kPer; m++) {
+                    mma_16816<T>(o[m][2 * j], a[m], b[j % 2][0], b[j % 2][1]);
+                    mma_16816<T>(o[m][2 * j + 1], a[m], b[j % 2][2], b[j % 2][3]);
+                }
+            }
+        }
+    }
+
+    PB_FN void write() const {
+        const Output out{p, job->piece, job->first_token, first(), rows()};
+        const bool cut = job->piece.count > 1;
+        float* const own = out.slot(job->piece.slot);
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const int at = row + 16 * m + 8 * h + lane / 4;
+                if (out.first + at >= out.end) continue;
+                float sum = 0.f;
+#pragma unroll
+                for (int d = 0; d < S::kDeep; d++) sum += parts[d * S::kRows + at];
+                const float lse = sum == 0.f ? -kInf : maxima[at] * p.scale_log2 + log2f(sum), scale = sum == 0.f ? 0.f : 1.f / sum;
+                const bool mine = of_group == 0 && lane % 4 == 0;
+                if (cut) {
+                    float* to = own + at * Latent::kNope + column + lane % 4 * 2;
+#pragma unroll
+                    for (int j = 0; j < kOut; j++)
+                        st<8>(to + 8 * j, {{bits_of<u32>(o[m][j][2 * h] * scale), bits_of<u32>(o[m][j][2 * h + 1] * scale)}});
+                    if (mine) st<4>(own + S::kRows * Latent::kNope + at, {{bits_of<u32>(lse)}});
+                } else if (u8* to = out.place(at, lse, mine)) {
+                    to += column * 2 + lane % 4 * 4;
+#pragma unroll
+                    for (int j = 0; j < kOut; j++)
+                        st<4>(to + 16 * j, {{convert<T>::pair(o[m][j][2 * h] * scale, o[m][j][2 * h + 1] * scale)}});
+                }
+            }
+        if (cut) out.merge(&job->before);
+    }
+};
+
+template <class S> PB_FN void mla_attention(const pb_mla_attention_params& p) {
+    PB_DYN_SMEM(smem);
+    PB_SHARED_ARRAY(MlaJob, job, 1);
+    MlaAttention<S>(p, job, smem).run();
+}
+
+}  // namespace pb
