@@ -34,14 +34,14 @@ template <int kKeys, int kThreads> struct LatentTile {
             page[i] = p.kv_indices ? (int)ld_nc<4>((const i32*)p.kv_indices + at).w[0] : (int)at;
         }
     }
-    // Begins the copies of the rows that were looked up. Keys that do not exist become zeros: what stands in the rest of
+    // Begins the copies of rows that were looked up, those of passes kFrom .. kTo. Keys that do not exist become zeros: what stands in the rest of
     // a page may be NaN, and 0 * NaN is.
-    template <class P> PB_FN void copy(const P& p, int thread, int first, int kv_len, Shared tile) const {
+    template <int kFrom, int kTo, class P> PB_FN void copy(const P& p, int thread, int first, int kv_len, Shared tile) const {
         const Divisor pages{p.page_multiply, p.page_shift};
         const int lane = thread % kLanes, row = thread / kLanes;
         const Shared to = tile + Row::at(row, lane % 8) + lane / 8 * 128;
 #pragma unroll
-        for (int i = 0; i < kPasses; i++) {
+        for (int i = kFrom; i < kTo; i++) {
             const int key = first + i * kRows + row;
             const bool exists = key < kv_len && (u32)page[i] < (u32)p.pages;
             const u32 at = exists ? (u32)page[i] : 0u, entry = exists ? (u32)(key - pages.of(key) * p.page_size) : 0u;

@@ -10,12 +10,13 @@ namespace pb {
 // How a block is arranged. Rows of queries are divided among kGroups groups of warps. For scores, a warp of a group takes
 // 16 rows and kPart keys; for the output, all rows of its group and kColumns columns, because an output of 512 columns
 // has room in the registers of all warps only. So probabilities pass through shared memory.
-template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGroups_, int kUnit_> struct MlaShape {
+template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGroups_, int kUnit_, int kSplit_ = 1, int kSpread_ = 0, int kDepth_ = 3> struct MlaShape {
     using T = T_;
     static constexpr int kRows = kRows_, kKeys = kKeys_, kStages = kStages_, kWarps = kWarps_, kGroups = kGroups_;
     static constexpr int kThreads = 32 * kWarps, kOf = kWarps / kGroups;  // warps of a group
     static constexpr int kDeep = kWarps / (kRows / 16), kPart = kKeys / kDeep;
     static constexpr int kPer = kRows / kGroups / 16, kColumns = Latent::kNope / kOf;
+    static constexpr int kSplit = kSplit_, kSpread = kSpread_, kDepth = kDepth_;
     static constexpr int kRatio = kUnit_ / kKeys;  // tiles of what the plan calls a tile
     static_assert(kPer >= 1 && kPart % 8 == 0 && kColumns % 64 == 0 && kUnit_ % kKeys == 0, "whole tiles");
     using Keys = LatentTile<kKeys, kThreads>;
@@ -29,7 +30,7 @@ template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGrou
 
 // The arrangement for a tile, as `Tile` in attention.rs has it.
 template <class T, int kRows, int kKeys>
-struct MlaTile : MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 : 8, kRows == 16 ? 1 : 2, kRows == 16 ? 32 : 64> {
+struct MlaTile : MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 : 8, kRows == 16 ? 1 : 2, kRows == 16 ? 32 : 64, kRows == 64 && kKeys >= 32 ? 2 : 1, 1> {
     // Blocks of a multiprocessor.
     static constexpr int kBlocks = kRows == 16 ? 2 : 1;
 };
@@ -57,9 +58,9 @@ template <class S> struct MlaAttention {
     u8* const weights;
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int group = warp / S::kOf, of_group = warp % S::kOf;
-    const int part = of_group % S::kDeep;                                           // of the keys
-    const int score_row = group * 16 * S::kPer + of_group / S::kDeep * 16;          // of scores
-    const int row = group * 16 * S::kPer, column = of_group * S::kColumns;          // of the output
+    const int row = group * 16 * S::kPer, column = of_group * S::kColumns;  // of the output
+    const int side = of_group % S::kSplit, part = of_group / S::kSplit % S::kDeep;  // of elements, of keys
+    const int score_row = row + (of_group / (S::kSplit * S::kDeep) * S::kSplit + side) * 16;
     float o[S::kPer][kOut][4];
     float max[2], sum[2];  // of the rows of scores: in units of scores; this thread's part
 
@@ -126,7 +127,7 @@ template <class S> struct MlaAttention {
 
     // Copies tile n and looks up the one after it.
     PB_FN void fetch(Keys& keys, int n, int to) const {
-        keys.copy(p, thread, n * S::kKeys, job->kv_len, stage(to));
+        keys.template copy<0, Keys::kPasses>(p, thread, n * S::kKeys, job->kv_len, stage(to));
         keys.look_up(p, thread, (n + 1) * S::kKeys, job->kv_len, job->first_page);
     }
 
@@ -155,12 +156,20 @@ template <class S> struct MlaAttention {
         for (; n < end; n++) {
             cp_async_wait<kAhead - 1>();
             __syncthreads();
+            const int next = now == 0 ? S::kStages - 1 : now - 1;
+            constexpr int kEarly = S::kSpread ? Keys::kPasses / 2 : Keys::kPasses;
+            if (S::kStages > 1 && n + kAhead < end)
+                keys.template copy<0, kEarly>(p, thread, (n + kAhead) * S::kKeys, job->kv_len, stage(next));
+            float s[kScores][4];
+            if constexpr (S::kSplit == 1) score(s, stage(now) + part * S::kPart * Row::kBytes);
+            else score_split(s, stage(now) + part * S::kPart * Row::kBytes);
             if (S::kStages > 1) {
-                if (n + kAhead < end) fetch(keys, n + kAhead, now == 0 ? S::kStages - 1 : now - 1);
+                if (n + kAhead < end) {
+                    keys.template copy<kEarly, Keys::kPasses>(p, thread, (n + kAhead) * S::kKeys, job->kv_len, stage(next));
+                    keys.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len, job->first_page);
+                }
                 cp_async_commit();
             }
-            float s[kScores][4];
-            score(s, stage(now) + part * S::kPart * Row::kBytes);
             const int key = n * S::kKeys + part * S::kPart;
             if (key + S::kPart > seen) hide(s, key);
             weigh(s);
@@ -191,27 +200,30 @@ template <class S> struct MlaAttention {
         const Shared queries = smem + Row::at(score_row + (lane & 15), lane >> 4);
 #pragma unroll
         for (int j = 0; j < kScores; j++) s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0.f;
-        u32 a[2][4];
-        ldmatrix_x4<false>(a[0], queries);
         if constexpr (kScores == 1) {
-            // One chain of sums would wait for each product: there are two.
+            // One chain of sums would wait for each product: there are two. A step is short: operands come three ahead.
+            constexpr int kAhead = 4, kPairs = kAhead / 2 + 1;  // steps, pairs of steps
             const Shared from = keys + Keys::lane_k8(lane);
             float odd[4] = {0.f, 0.f, 0.f, 0.f};
-            u32 b[2][4];
-            ldmatrix_x4<false>(b[0], from);
+            u32 a[kAhead][4], b[kPairs][4];
 #pragma unroll
-            for (int step = 0; step < kSteps; step++) {
-                if (step + 1 < kSteps) ldmatrix_x4<false>(a[(step + 1) % 2], Row::step(queries, 2 * (step + 1)));
-                if (step % 2 == 0 && step + 2 < kSteps) ldmatrix_x4<false>(b[(step / 2 + 1) % 2], Row::step(from, 2 * (step + 2)));
-                const u32(&at)[4] = b[step / 2 % 2];
-                mma_16816<T>(step % 2 ? odd : s[0], a[step % 2], at[step % 2 * 2], at[step % 2 * 2 + 1]);
+            for (int step = 1 - kAhead; step < kSteps; step++) {
+                const int next = step + kAhead - 1;
+                if (next < kSteps) {
+                    if (next % 2 == 0) ldmatrix_x4<false>(b[next / 2 % kPairs], Row::step(from, 2 * next));
+                    ldmatrix_x4<false>(a[next % kAhead], Row::step(queries, 2 * next));
+                }
+                if (step < 0) continue;
+                const u32(&at)[4] = b[step / 2 % kPairs];
+                mma_16816<T>(step % 2 ? odd : s[0], a[step % kAhead], at[step % 2 * 2], at[step % 2 * 2 + 1]);
             }
 #pragma unroll
             for (int e = 0; e < 4; e++) s[0][e] += odd[e];
         } else {
             constexpr int kPairs = kScores / 2;
             const Shared from = keys + Keys::lane_k16(lane);
-            u32 b[2][kPairs][4];
+            u32 a[2][4], b[2][kPairs][4];
+            ldmatrix_x4<false>(a[0], queries);
 #pragma unroll
             for (int j = 0; j < kPairs; j++) ldmatrix_x4<false>(b[0][j], from + 16 * j * Row::kBytes);
 #pragma unroll
@@ -229,6 +241,66 @@ template <class S> struct MlaAttention {
                 }
             }
         }
+    }
+    // The same by two warps: each takes 32 rows and half of the elements, 32 of each 64, so that operands serve twice. They
+    // add up 16 rows each.
+    PB_FN void score_split(float (&s)[kScores][4], Shared keys) const {
+        constexpr int kPairs = kScores / 2, kHalf = kSteps / 2;
+        float other[kScores][4];
+#pragma unroll
+        for (int j = 0; j < kScores; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[j][e] = other[j][e] = 0.f;
+        const Shared mine = smem + Row::at(score_row + (lane & 15), (lane >> 4) + 4 * side);
+        const Shared theirs = smem + Row::at((score_row ^ 16) + (lane & 15), (lane >> 4) + 4 * side);
+        const Shared from = keys + Row::at((lane >> 4 << 3) + (lane & 7), (lane >> 3 & 1) + 4 * side);
+        u32 a[2][2][4], b[2][kPairs][4];
+        ldmatrix_x4<false>(a[0][0], mine);
+        ldmatrix_x4<false>(a[0][1], theirs);
+#pragma unroll
+        for (int j = 0; j < kPairs; j++) ldmatrix_x4<false>(b[0][j], from + 16 * j * Row::kBytes);
+#pragma unroll
+        for (int step = 0; step < kHalf; step++) {
+            const int next = step + 1, chunk = next / 2 * 8 + next % 2 * 2;
+            if (next < kHalf) {
+                ldmatrix_x4<false>(a[next % 2][0], Row::step(mine, chunk));
+                ldmatrix_x4<false>(a[next % 2][1], Row::step(theirs, chunk));
+#pragma unroll
+                for (int j = 0; j < kPairs; j++) ldmatrix_x4<false>(b[next % 2][j], Row::step(from, chunk) + 16 * j * Row::kBytes);
+            }
+#pragma unroll
+            for (int j = 0; j < kPairs; j++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    mma_16816<T>(s[2 * j + e], a[step % 2][0], b[step % 2][j][2 * e], b[step % 2][j][2 * e + 1]);
+                    mma_16816<T>(other[2 * j + e], a[step % 2][1], b[step % 2][j][2 * e], b[step % 2][j][2 * e + 1]);
+                }
+        }
+        // Where weights will be, each warp has room for half of what it gives away: the rest goes where it found the
+        // partner's first half.
+        Quad* const own = (Quad*)(weights + warp * kScores * 256) + lane;
+        Quad* const partner = (Quad*)(weights + (warp ^ 1) * kScores * 256) + lane;
+        constexpr int kFirst = kScores / 2;
+#pragma unroll
+        for (int j = 0; j < kFirst; j++) own[32 * j] = {{other[j][0], other[j][1], other[j][2], other[j][3]}};
+        pair();
+#pragma unroll
+        for (int j = 0; j < kFirst; j++) {
+            add(s[j], partner[32 * j]);
+            partner[32 * j] = {{other[kFirst + j][0], other[kFirst + j][1], other[kFirst + j][2], other[kFirst + j][3]}};
+        }
+        pair();
+#pragma unroll
+        for (int j = 0; j < kFirst; j++) add(s[kFirst + j], own[32 * j]);
+    }
+    PB_FN void pair() const { bar_sync(1 + S::kGroups + warp / 2, 64); }
+    struct alignas(16) Quad {
+        float x[4];
+    };
+    static PB_FN void add(float (&s)[4], const Quad& q) {
+        const Quad x = q;
+#pragma unroll
+        for (int e = 0; e < 4; e++) s[e] += x.x[e];
     }
     // Scores of keys that a row does not see become -inf.
     PB_FN void hide(float (&s)[kScores][4], int key) const {
@@ -302,22 +374,24 @@ template <class S> struct MlaAttention {
     }
     PB_FN void add_values(Shared values) {
         const Shared from = smem + S::kWeightsAt + S::Weights::at(row + (lane & 15), lane >> 4);
+        constexpr int kAhead = S::kDepth, kPairs = kOut / 2, kAll = S::kKeys / 16 * kPairs;
+        u32 a[2][S::kPer][4], b[kAhead][4];
 #pragma unroll
-        for (int step = 0; step < S::kKeys / 16; step++) {
-            u32 a[S::kPer][4], b[2][4];
+        for (int i = 1 - kAhead; i < kAll; i++) {
+            const int next = i + kAhead - 1, step = next / kPairs;
+            if (next < kAll) {
+                ldmatrix_x4<true>(b[next % kAhead], Row::step(values, 2 * (next % kPairs)) + 16 * step * Row::kBytes);
+                if (next % kPairs == 0)
+#pragma unroll
+                    for (int m = 0; m < S::kPer; m++)
+                        ldmatrix_x4<false>(a[step % 2][m], S::Weights::step(from, 2 * step) + 16 * m * S::Weights::kBytes);
+            }
+            if (i < 0) continue;
 #pragma unroll
             for (int m = 0; m < S::kPer; m++)
-                ldmatrix_x4<false>(a[m], S::Weights::step(from, 2 * step) + 16 * m * S::Weights::kBytes);
-            ldmatrix_x4<true>(b[0], values + 16 * step * Row::kBytes);
 #pragma unroll
-            for (int j = 0; j < kOut / 2; j++) {
-                if (j + 1 < kOut / 2) ldmatrix_x4<true>(b[(j + 1) % 2], Row::step(values, 2 * (j + 1)) + 16 * step * Row::kBytes);
-#pragma unroll
-                for (int m = 0; m < S::kPer; m++) {
-                    mma_16816<T>(o[m][2 * j], a[m], b[j % 2][0], b[j % 2][1]);
-                    mma_16816<T>(o[m][2 * j + 1], a[m], b[j % 2][2], b[j % 2][3]);
-                }
-            }
+                for (int e = 0; e < 2; e++)
+                    mma_16816<T>(o[m][2 * (i % kPairs) + e], a[i / kPairs % 2][m], b[i % kAhead][2 * e], b[i % kAhead][2 * e + 1]);
         }
     }
 
