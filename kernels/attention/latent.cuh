@@ -55,6 +55,21 @@ template <int kKeys, int kThreads> struct LatentTile {
         }
     }
 
+    // Brings the rows that were looked up closer: their copies will find them in L2.
+    template <class P> PB_FN void prefetch(const P& p, int thread, int first, int kv_len) const {
+        const Divisor pages{p.page_multiply, p.page_shift};
+        const int lane = thread % kLanes, row = thread / kLanes;
+#pragma unroll
+        for (int i = 0; i < kPasses; i++) {
+            const int key = first + i * kRows + row;
+            if (key >= kv_len || (u32)page[i] >= (u32)p.pages) continue;
+            const u32 entry = (u32)(key - pages.of(key) * p.page_size);
+            const u8* ckv = (const u8*)p.ckv + (u64)(u32)page[i] * p.ckv_stride + (u64)entry * p.ckv_entry_stride;
+            if (lane < 8) prefetch_l2(ckv + lane * 128);
+            if (lane == 0) prefetch_l2((const u8*)p.kpe + (u64)(u32)page[i] * p.kpe_stride + (u64)entry * p.kpe_entry_stride);
+        }
+    }
+
     // Where a lane's part of the operands begins in a tile: of 16 keys and 16 elements, of 8 keys and 32 elements, of
     // 16 keys as values.
     static PB_FN int lane_k16(int lane) { return Row::at((lane >> 4 << 3) + (lane & 7), lane >> 3 & 1); }

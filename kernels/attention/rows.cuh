@@ -34,26 +34,41 @@ template <class P, class T, int kRows, int kVo, int kThreads> struct Rows {
         __syncthreads();
         if (*before != (u32)piece.count - 1) return;
         if (thread == 0) st<4>(tickets, {{0}});  // for the next launch
+        // A warp takes a row, and two pieces at a time: it waits once for all that it loads.
+        constexpr int kOf = kQuads / 32;
+        static_assert(kQuads % 32 == 0, "whole warps");
+        const int lane = thread % 32;
 #pragma unroll 1
-        for (int i = thread; i < kRows * kQuads; i += kThreads) {
-            const int row = i / kQuads, quad = i % kQuads;
-            if (first + row >= end) break;
-            float max = -kInf;
-#pragma unroll 4
-            for (int n = 0; n < piece.count; n++) max = max_f(max, bits_of<float>(ld<4>(part(n) + kRows * kVo + row).w[0]));
-            float sum = 0.f, x[4] = {};
-#pragma unroll 4
-            for (int n = 0; n < piece.count; n++) {
-                const float lse = bits_of<float>(ld<4>(part(n) + kRows * kVo + row).w[0]);
-                const words<16> y = ld<16>(part(n) + row * kVo + 4 * quad);
-                const float w = lse == -kInf ? 0.f : exp2_fast(lse - max);
-                sum += w;
+        for (int row = thread / 32; row < kRows && first + row < end; row += kThreads / 32) {
+            float max = -kInf, sum = 0.f, x[kOf][4] = {};
+#pragma unroll 1
+            for (int n = 0; n < piece.count; n += 2) {
+                float lse[2];
+                words<16> y[2][kOf];
 #pragma unroll
-                for (int e = 0; e < 4; e++) x[e] += w * bits_of<float>(y.w[e]);
+                for (int i = 0; i < 2; i++) {
+                    const float* from = part(min_i(n + i, piece.count - 1));
+                    lse[i] = n + i < piece.count ? bits_of<float>(ld<4>(from + kRows * kVo + row).w[0]) : -kInf;
+#pragma unroll
+                    for (int j = 0; j < kOf; j++) y[i][j] = ld<16>(from + row * kVo + 4 * (lane + 32 * j));
+                }
+                const float now = max_f(max, max_f(lse[0], lse[1]));
+                if (now == -kInf) continue;
+                const float kept = exp2_fast(max - now), w[2] = {exp2_fast(lse[0] - now), exp2_fast(lse[1] - now)};
+                max = now;
+                sum = sum * kept + w[0] + w[1];
+#pragma unroll
+                for (int j = 0; j < kOf; j++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        x[j][e] = x[j][e] * kept + w[0] * bits_of<float>(y[0][j].w[e]) + w[1] * bits_of<float>(y[1][j].w[e]);
             }
             const float scale = sum == 0.f ? 0.f : 1.f / sum;
-            u8* to = place(row, sum == 0.f ? -kInf : max + log2f(sum), quad == 0);
-            if (to) st<8>(to + quad * 8, {{convert<T>::pair(x[0] * scale, x[1] * scale), convert<T>::pair(x[2] * scale, x[3] * scale)}});
+            u8* to = place(row, sum == 0.f ? -kInf : max + log2f(sum), lane == 0);
+            if (!to) continue;
+#pragma unroll
+            for (int j = 0; j < kOf; j++)
+                st<8>(to + 8 * (lane + 32 * j), {{convert<T>::pair(x[j][0] * scale, x[j][1] * scale), convert<T>::pair(x[j][2] * scale, x[j][3] * scale)}});
         }
     }
 };

@@ -10,19 +10,21 @@ namespace pb {
 // How a block is arranged. Rows of queries are divided among kGroups groups of warps. For scores, a warp of a group takes
 // 16 rows and kPart keys; for the output, all rows of its group and kColumns columns, because an output of 512 columns
 // has room in the registers of all warps only. So probabilities pass through shared memory.
-template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGroups_, int kUnit_, int kSplit_ = 1, int kSpread_ = 0, int kDepth_ = 3> struct MlaShape {
+template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGroups_, int kUnit_, int kSplit_ = 1, int kSpread_ = 0, int kDepth_ = 3, bool kPrefetch_ = false> struct MlaShape {
     using T = T_;
     static constexpr int kRows = kRows_, kKeys = kKeys_, kStages = kStages_, kWarps = kWarps_, kGroups = kGroups_;
     static constexpr int kThreads = 32 * kWarps, kOf = kWarps / kGroups;  // warps of a group
     static constexpr int kDeep = kWarps / (kRows / 16), kPart = kKeys / kDeep;
     static constexpr int kPer = kRows / kGroups / 16, kColumns = Latent::kNope / kOf;
     static constexpr int kSplit = kSplit_, kSpread = kSpread_, kDepth = kDepth_;
+    static constexpr bool kPrefetch = kPrefetch_;  // one tile beyond those that are copied is brought to L2
     static constexpr int kRatio = kUnit_ / kKeys;  // tiles of what the plan calls a tile
     static_assert(kPer >= 1 && kPart % 8 == 0 && kColumns % 64 == 0 && kUnit_ % kKeys == 0, "whole tiles");
+    static_assert(kOf % 4 == 0 && kWarps <= 8, "a group has whole words");
     using Keys = LatentTile<kKeys, kThreads>;
     using Row = Latent::Row;
     using Weights = TileOf<(kKeys < 32 ? 32 : kKeys) * 2>;
-    // Shared memory: queries, stages, weights, and f32: maxima or sums of parts, factors, maxima.
+    // Shared memory: queries, stages, weights, and f32: bases or sums of parts, factors, bases.
     static constexpr int kStagesAt = kRows * Row::kBytes, kWeightsAt = kStagesAt + kStages * Keys::kBytes;
     static constexpr int kFloatsAt = kWeightsAt + kRows * Weights::kBytes;
     static constexpr int kShared = kFloatsAt + 4 * kRows * (kDeep + 2);
@@ -30,7 +32,7 @@ template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGrou
 
 // The arrangement for a tile, as `Tile` in attention.rs has it.
 template <class T, int kRows, int kKeys>
-struct MlaTile : MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 : 8, kRows == 16 ? 1 : 2, kRows == 16 ? 32 : 64, kRows == 64 && kKeys >= 32 ? 2 : 1, 1> {
+struct MlaTile : MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 : 8, kRows == 16 ? 1 : 2, kRows == 16 ? 32 : 64, kRows == 64 && kKeys >= 32 ? 2 : 1, kRows == 64, kRows == 64 ? 2 : 3, kRows == 16> {
     // Blocks of a multiprocessor.
     static constexpr int kBlocks = kRows == 16 ? 2 : 1;
 };
@@ -42,6 +44,7 @@ struct MlaJob {
     int first_token, qo_len, kv_len, more;
     i64 first_page;
     u32 before;
+    alignas(4) u8 far[8];  // of warps: whether one of its scores is far above its row's base
 };
 
 template <class S> struct MlaAttention {
@@ -54,7 +57,7 @@ template <class S> struct MlaAttention {
     const pb_mla_attention_params& p;
     MlaJob* const job;
     const Shared smem;
-    float *const parts, *const factors, *const maxima;  // [kDeep][kRows], [kRows], [kRows]
+    float *const parts, *const factors, *const bases;  // [kDeep][kRows], [kRows], [kRows]
     u8* const weights;
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int group = warp / S::kOf, of_group = warp % S::kOf;
@@ -62,11 +65,11 @@ template <class S> struct MlaAttention {
     const int side = of_group % S::kSplit, part = of_group / S::kSplit % S::kDeep;  // of elements, of keys
     const int score_row = row + (of_group / (S::kSplit * S::kDeep) * S::kSplit + side) * 16;
     float o[S::kPer][kOut][4];
-    float max[2], sum[2];  // of the rows of scores: in units of scores; this thread's part
+    float base[2], sum[2];  // of the rows of scores, the latter this thread's part
 
     PB_FN MlaAttention(const pb_mla_attention_params& p, MlaJob* job, u8* smem)
         : p(p), job(job), smem(shared(smem)), parts((float*)(smem + S::kFloatsAt)), factors(parts + S::kDeep * S::kRows),
-          maxima(factors + S::kRows), weights(smem + S::kWeightsAt) {}
+          bases(factors + S::kRows), weights(smem + S::kWeightsAt) {}
 
     PB_FN Shared stage(int i) const { return smem + S::kStagesAt + i * Keys::kBytes; }
     PB_FN Divisor groups() const { return {p.group_multiply, p.group_shift}; }
@@ -142,10 +145,12 @@ template <class S> struct MlaAttention {
             if (n + i < end) fetch(keys, n + i, i);
             cp_async_commit();
         }
+        Keys later = keys;
+        if (S::kPrefetch && n < end) later.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len, job->first_page);
         // Up to which key all rows of this warp's scores see all.
         const Span span{job->qo_len, job->kv_len};
         const int seen = span.end(groups().of(min_i(first() + score_row, rows() - 1)), p.causal != 0);
-        max[0] = max[1] = -kInf;
+        base[0] = base[1] = -kInf;
         sum[0] = sum[1] = 0.f;
 #pragma unroll
         for (int m = 0; m < S::kPer; m++)
@@ -166,14 +171,19 @@ template <class S> struct MlaAttention {
             if (S::kStages > 1) {
                 if (n + kAhead < end) {
                     keys.template copy<kEarly, Keys::kPasses>(p, thread, (n + kAhead) * S::kKeys, job->kv_len, stage(next));
-                    keys.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len, job->first_page);
+                    if (S::kPrefetch) {
+                        keys = later;
+                        keys.prefetch(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len);
+                        later.look_up(p, thread, (n + kAhead + 2) * S::kKeys, job->kv_len, job->first_page);
+                    } else {
+                        keys.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len, job->first_page);
+                    }
                 }
                 cp_async_commit();
             }
             const int key = n * S::kKeys + part * S::kPart;
             if (key + S::kPart > seen) hide(s, key);
             weigh(s);
-            rescale();
             add_values(stage(now) + Keys::lane_v(lane) + column * 2);
             if (S::kStages == 1) {
                 __syncthreads();
@@ -190,7 +200,7 @@ template <class S> struct MlaAttention {
             sum[h] += shfl_xor(sum[h], 2);
             if (lane % 4 != 0) continue;
             parts[part * S::kRows + score_row + 8 * h + lane / 4] = sum[h];
-            if (part == 0) maxima[score_row + 8 * h + lane / 4] = max[h];
+            if (part == 0) bases[score_row + 8 * h + lane / 4] = base[h];
         }
         __syncthreads();
     }
@@ -276,27 +286,32 @@ template <class S> struct MlaAttention {
                     mma_16816<T>(other[2 * j + e], a[step % 2][1], b[step % 2][j][2 * e], b[step % 2][j][2 * e + 1]);
                 }
         }
-        // Where weights will be, each warp has room for half of what it gives away: the rest goes where it found the
+        // Where a warp's weights will be there is room for half of what it gives away: the rest goes where it found the
         // partner's first half.
-        Quad* const own = (Quad*)(weights + warp * kScores * 256) + lane;
-        Quad* const partner = (Quad*)(weights + (warp ^ 1) * kScores * 256) + lane;
         constexpr int kFirst = kScores / 2;
 #pragma unroll
-        for (int j = 0; j < kFirst; j++) own[32 * j] = {{other[j][0], other[j][1], other[j][2], other[j][3]}};
+        for (int j = 0; j < kFirst; j++) *room(score_row, j) = {{other[j][0], other[j][1], other[j][2], other[j][3]}};
         pair();
 #pragma unroll
         for (int j = 0; j < kFirst; j++) {
-            add(s[j], partner[32 * j]);
-            partner[32 * j] = {{other[kFirst + j][0], other[kFirst + j][1], other[kFirst + j][2], other[kFirst + j][3]}};
+            add(s[j], *room(score_row ^ 16, j));
+            *room(score_row ^ 16, j) = {{other[kFirst + j][0], other[kFirst + j][1], other[kFirst + j][2], other[kFirst + j][3]}};
         }
         pair();
 #pragma unroll
-        for (int j = 0; j < kFirst; j++) add(s[kFirst + j], own[32 * j]);
+        for (int j = 0; j < kFirst; j++) add(s[kFirst + j], *room(score_row, j));
+        __syncwarp();
     }
-    PB_FN void pair() const { bar_sync(1 + S::kGroups + warp / 2, 64); }
     struct alignas(16) Quad {
         float x[4];
     };
+    // Of the weights of 16 rows and this part of the keys, one chunk for each lane, so that eight lanes take all banks.
+    PB_FN Quad* room(int from_row, int j) const {
+        constexpr int kLines = 32 / kScores;  // rows that the lanes take at once
+        const int line = kScores == 4 ? lane / 8 + lane / 4 % 2 * 4 : lane / 2;
+        return (Quad*)(weights + S::Weights::at(from_row + line + kLines * j, part * kScores + lane % kScores));
+    }
+    PB_FN void pair() const { bar_sync(1 + S::kGroups + warp / 2, 64); }
     static PB_FN void add(float (&s)[4], const Quad& q) {
         const Quad x = q;
 #pragma unroll
@@ -316,14 +331,55 @@ template <class S> struct MlaAttention {
                     if (8 * j + e >= end) s[j][2 * h + e] = -kInf;
         }
     }
-    // The warps that share rows agree on their maxima, and leave 2^(scale (s - max)) for all of the group.
-    PB_FN void weigh(float (&s)[kScores][4]) {
+    // Leaves 2^(scores - base) for all of the group, and adds them up. A base is a maximum that was; as long as no score
+    // is far above it, nobody has to agree on another.
+    PB_FN void weigh(const float (&s)[kScores][4]) {
+        constexpr float kFar = 8.f;
+        float add[2];
+        put(s, add);
+        bool far = false;
+#pragma unroll
+        for (int h = 0; h < 2; h++) far |= highest(s, h) * p.scale_log2 > base[h] + kFar;
+        far = warp_ballot(far) != 0;
+        if (lane == 0) job->far[warp] = far;
+        meet();
+        u32 any = 0;
+#pragma unroll
+        for (int i = 0; i < S::kOf; i += 4) any |= *(const u32*)(job->far + group * S::kOf + i);
+        if (any) {
+            rebase(s, add);
+        } else {
+            sum[0] += add[0];
+            sum[1] += add[1];
+        }
+    }
+    PB_FN float highest(const float (&s)[kScores][4], int h) const {
+        float m = -kInf;
+#pragma unroll
+        for (int j = 0; j < kScores; j++) m = max_f(m, max_f(s[j][2 * h], s[j][2 * h + 1]));
+        return m;
+    }
+    PB_FN void put(const float (&s)[kScores][4], float (&add)[2]) const {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            // A row that has seen no key yet: exponents are -inf, not NaN.
+            const float from = base[h] == -kInf ? 0.f : base[h];
+            add[h] = 0.f;
+#pragma unroll
+            for (int j = 0; j < kScores; j++) {
+                const float x = exp2_fast(s[j][2 * h] * p.scale_log2 - from), y = exp2_fast(s[j][2 * h + 1] * p.scale_log2 - from);
+                add[h] += x + y;
+                u8* to = weights + S::Weights::at(score_row + lane / 4 + 8 * h, part * kScores + j) + lane % 4 * 4;
+                *(u32*)to = convert<T>::pair(x, y);
+            }
+        }
+    }
+    // The warps that share rows agree on their bases; what there is already is rescaled.
+    PB_FN void rebase(const float (&s)[kScores][4], float (&add)[2]) {
         const int at = score_row + lane / 4;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float m = -kInf;
-#pragma unroll
-            for (int j = 0; j < kScores; j++) m = max_f(m, max_f(s[j][2 * h], s[j][2 * h + 1]));
+            float m = highest(s, h);
             m = max_f(m, shfl_xor(m, 1));
             m = max_f(m, shfl_xor(m, 2));
             if (lane % 4 == 0) parts[part * S::kRows + at + 8 * h] = m;
@@ -332,45 +388,32 @@ template <class S> struct MlaAttention {
         float change[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float m = max[h];
+            float m = -kInf;
 #pragma unroll
             for (int d = 0; d < S::kDeep; d++) m = max_f(m, parts[d * S::kRows + at + 8 * h]);
-            // A row that has seen no key yet: exponents are -inf, not NaN.
-            const float base = m == -kInf ? 0.f : m * p.scale_log2;
-            change[h] = exp2_fast(max[h] * p.scale_log2 - base);
-            max[h] = m;
-            float add = 0.f;
-#pragma unroll
-            for (int j = 0; j < kScores; j++) {
-                s[j][2 * h] = exp2_fast(s[j][2 * h] * p.scale_log2 - base);
-                s[j][2 * h + 1] = exp2_fast(s[j][2 * h + 1] * p.scale_log2 - base);
-                add += s[j][2 * h] + s[j][2 * h + 1];
-                u8* to = weights + S::Weights::at(at + 8 * h, part * kScores + j) + lane % 4 * 4;
-                *(u32*)to = convert<T>::pair(s[j][2 * h], s[j][2 * h + 1]);
-            }
-            sum[h] = sum[h] * change[h] + add;
+            const float old = base[h];
+            base[h] = max_f(old, m * p.scale_log2);
+            change[h] = base[h] == -kInf ? 1.f : exp2_fast(old - base[h]);
             if (part == 0 && lane % 4 == 0) factors[at + 8 * h] = change[h];
         }
+        put(s, add);
+#pragma unroll
+        for (int h = 0; h < 2; h++) sum[h] = sum[h] * change[h] + add[h];
         meet();
+        rescale();
     }
     PB_FN void rescale() {
-        float change[S::kPer][2];
-        bool any = false;
 #pragma unroll
         for (int m = 0; m < S::kPer; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                change[m][h] = factors[row + 16 * m + 8 * h + lane / 4];
-                any |= change[m][h] != 1.f;
+                const float change = factors[row + 16 * m + 8 * h + lane / 4];
+#pragma unroll
+                for (int j = 0; j < kOut; j++) {
+                    o[m][j][2 * h] *= change;
+                    o[m][j][2 * h + 1] *= change;
+                }
             }
-        // Most tiles bring no greater score to any row.
-        if (warp_ballot(any) == 0) return;
-#pragma unroll
-        for (int m = 0; m < S::kPer; m++)
-#pragma unroll
-            for (int j = 0; j < kOut; j++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) o[m][j][e] *= change[m][e / 2];
     }
     PB_FN void add_values(Shared values) {
         const Shared from = smem + S::kWeightsAt + S::Weights::at(row + (lane & 15), lane >> 4);
@@ -408,7 +451,7 @@ template <class S> struct MlaAttention {
                 float sum = 0.f;
 #pragma unroll
                 for (int d = 0; d < S::kDeep; d++) sum += parts[d * S::kRows + at];
-                const float lse = sum == 0.f ? -kInf : maxima[at] * p.scale_log2 + log2f(sum), scale = sum == 0.f ? 0.f : 1.f / sum;
+                const float lse = sum == 0.f ? -kInf : bases[at] + log2f(sum), scale = sum == 0.f ? 0.f : 1.f / sum;
                 const bool mine = of_group == 0 && lane % 4 == 0;
                 if (cut) {
                     float* to = own + at * Latent::kNope + column + lane % 4 * 2;
