@@ -108,7 +108,7 @@ pub const ATTENTION_PLAN_SPLIT_TILES_DEFAULT: i32 = 0;
 ///
 /// batch: requests, from 0 to 2147483646.
 ///
-/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
+/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
 ///
 /// Runs on GPUs from sm_75 on, and on the host target.
 ///
@@ -147,6 +147,18 @@ pub const BATCH_ATTENTION_SM_SCALE_DEFAULT: f64 = 0.0;
 /// The default of `v_scale` in [`batch_attention`].
 pub const BATCH_ATTENTION_V_SCALE_DEFAULT: f64 = 1.0;
 
+/// The default of `score` in [`batch_attention`].
+pub const BATCH_ATTENTION_SCORE_DEFAULT: i32 = 0;
+
+/// The default of `logits_soft_cap` in [`batch_attention`].
+pub const BATCH_ATTENTION_LOGITS_SOFT_CAP_DEFAULT: f64 = 0.0;
+
+/// The default of `rope_theta` in [`batch_attention`].
+pub const BATCH_ATTENTION_ROPE_THETA_DEFAULT: f64 = 0.0;
+
+/// The default of `rope_scale` in [`batch_attention`].
+pub const BATCH_ATTENTION_ROPE_SCALE_DEFAULT: f64 = 1.0;
+
 /// The default of `causal` in [`batch_attention`].
 pub const BATCH_ATTENTION_CAUSAL_DEFAULT: bool = false;
 
@@ -166,15 +178,22 @@ pub const BATCH_ATTENTION_PROCESSORS_DEFAULT: i32 = 132;
 /// - `plan`: \[plan_words\], read and written: what attention_plan wrote for these shapes; as it was after the launch. Element type i32; dense; overlaps no other tensor.
 /// - `partial`: \[partial_words\], read and written: room for pieces, of any content. Element type f32; dense; overlaps no other tensor.
 /// - `q`: \[tokens, qo_heads, qk_dim\], read: queries. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
-/// - `k`: \[pages, page_size, kv_heads, qk_dim\], read: pages of keys. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
-/// - `v`: \[pages, page_size, kv_heads, vo_dim\], read: pages of values. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `k`: \[pages, page_size, kv_heads, qk_dim\], read: pages of keys. Element type f16 or bf16 or e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `v`: \[pages, page_size, kv_heads, vo_dim\], read: pages of values. Element type f16 or bf16 or e4m3 or e5m2, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
 /// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin. Element type i32; dense.
 /// - `qo_indptr`: \[batch+1\], read; may be absent: where the queries of each request begin; absent: every request has tokens / batch. Element type i32; dense.
 /// - `kv_indices`: \[kv_pages\], read; may be absent: the pages of all requests; absent: page i is page i. Element type i32; dense.
 /// - `kv_last_page_len`: \[batch\], read; may be absent: tokens of the last page of each request; absent: all pages are full. Element type i32; dense.
 /// - `sinks`: \[qo_heads\], read; may be absent: for each head one more score, which leads to no value. Element type f32; dense.
+/// - `mask`: \[mask_bytes\], read; may be absent: bits, the lowest first: of each request, query by query, whether it sees a key. Element type u8; dense.
+/// - `mask_indptr`: \[batch+1\], read; may be absent: with mask: the byte where the bits of each request begin. Element type i32; dense.
+/// - `alibi_slopes`: \[qo_heads\], read; may be absent: for each head what a score gains with each position. Element type f32; dense.
 /// - `sm_scale`: of scores; 0: 1 / √qk_dim; from -1000000 to 1000000, not NaN; BATCH_ATTENTION_SM_SCALE_DEFAULT.
 /// - `v_scale`: of outputs; from -1000000 to 1000000, not NaN; BATCH_ATTENTION_V_SCALE_DEFAULT.
+/// - `score`: plain or modified; from 0 to 1; BATCH_ATTENTION_SCORE_DEFAULT.
+/// - `logits_soft_cap`: cap: scores become cap · tanh(score / cap); 0: none; from 0 to 1000000, not NaN; BATCH_ATTENTION_LOGITS_SOFT_CAP_DEFAULT.
+/// - `rope_theta`: base of the frequencies of a rotary embedding of queries and keys by their positions; 0: none; from 0 to 1000000000000000000000000000000, not NaN; BATCH_ATTENTION_ROPE_THETA_DEFAULT.
+/// - `rope_scale`: what frequencies are divided by; from 0.000001 to 1000000, not NaN; BATCH_ATTENTION_ROPE_SCALE_DEFAULT.
 /// - `causal`: query i of a request sees keys up to i + kv_len − qo_len; BATCH_ATTENTION_CAUSAL_DEFAULT.
 /// - `window_left`: keys before its own that a query sees; −1: all; from -1 to 2147483647; BATCH_ATTENTION_WINDOW_LEFT_DEFAULT.
 /// - `rows`: rows of a tile of queries: 16, 64 or 128; 0: by the mean length of requests; from 0 to 128; BATCH_ATTENTION_ROWS_DEFAULT.
@@ -198,7 +217,9 @@ pub const BATCH_ATTENTION_PROCESSORS_DEFAULT: i32 = 132;
 ///
 /// batch: requests, from 0 to 2147483646.
 ///
-/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
+/// plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16 to 2147483647.
+///
+/// mask_bytes: bytes of the mask, from 0 to 2147483647.
 ///
 /// partial_words: room for pieces: a piece is rows · (vo_dim + 1) words, and each block has two, from 0 to 1099511627776.
 ///
@@ -237,8 +258,15 @@ pub unsafe fn batch_attention(
     kv_indices: Option<Tensor>,
     kv_last_page_len: Option<Tensor>,
     sinks: Option<Tensor>,
+    mask: Option<Tensor>,
+    mask_indptr: Option<Tensor>,
+    alibi_slopes: Option<Tensor>,
     sm_scale: f64,
     v_scale: f64,
+    score: i32,
+    logits_soft_cap: f64,
+    rope_theta: f64,
+    rope_scale: f64,
     causal: bool,
     window_left: i32,
     rows: i32,
@@ -246,7 +274,7 @@ pub unsafe fn batch_attention(
 ) -> Result<Called, Error> {
     let op = library.built_in(3)?;
     // SAFETY: as the caller vouches.
-    unsafe { library.call(op, &[o, lse.unwrap_or(Tensor::ABSENT), plan, partial, q, k, v, kv_indptr, qo_indptr.unwrap_or(Tensor::ABSENT), kv_indices.unwrap_or(Tensor::ABSENT), kv_last_page_len.unwrap_or(Tensor::ABSENT), sinks.unwrap_or(Tensor::ABSENT)], &[sm_scale, v_scale, f64::from(u8::from(causal)), f64::from(window_left), f64::from(rows), f64::from(processors)], place, stream) }
+    unsafe { library.call(op, &[o, lse.unwrap_or(Tensor::ABSENT), plan, partial, q, k, v, kv_indptr, qo_indptr.unwrap_or(Tensor::ABSENT), kv_indices.unwrap_or(Tensor::ABSENT), kv_last_page_len.unwrap_or(Tensor::ABSENT), sinks.unwrap_or(Tensor::ABSENT), mask.unwrap_or(Tensor::ABSENT), mask_indptr.unwrap_or(Tensor::ABSENT), alibi_slopes.unwrap_or(Tensor::ABSENT)], &[sm_scale, v_scale, f64::from(score), logits_soft_cap, rope_theta, rope_scale, f64::from(u8::from(causal)), f64::from(window_left), f64::from(rows), f64::from(processors)], place, stream) }
 }
 
 /// The default of `sm_scale` in [`mla_attention`].

@@ -360,7 +360,7 @@ PARBAKE_API int parbake_silu_and_mul_quant(
  *   as they balance best; from 0 to 2147483647; PARBAKE_ATTENTION_PLAN_SPLIT_TILES_DEFAULT.
  *
  * batch: requests, from 0 to 2147483646.
- * plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks
+ * plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks
  *   are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16
  *   to 2147483647.
  * Runs on GPUs from sm_75 on, and on the host target.
@@ -373,6 +373,10 @@ PARBAKE_API int parbake_attention_plan(
 
 #define PARBAKE_BATCH_ATTENTION_SM_SCALE_DEFAULT 0.0
 #define PARBAKE_BATCH_ATTENTION_V_SCALE_DEFAULT 1.0
+#define PARBAKE_BATCH_ATTENTION_SCORE_DEFAULT 0
+#define PARBAKE_BATCH_ATTENTION_LOGITS_SOFT_CAP_DEFAULT 0.0
+#define PARBAKE_BATCH_ATTENTION_ROPE_THETA_DEFAULT 0.0
+#define PARBAKE_BATCH_ATTENTION_ROPE_SCALE_DEFAULT 1.0
 #define PARBAKE_BATCH_ATTENTION_CAUSAL_DEFAULT false
 #define PARBAKE_BATCH_ATTENTION_WINDOW_LEFT_DEFAULT -1
 #define PARBAKE_BATCH_ATTENTION_ROWS_DEFAULT 0
@@ -393,10 +397,10 @@ PARBAKE_API int parbake_attention_plan(
  *   overlaps no other tensor.
  * @param q [tokens, qo_heads, qk_dim], read: queries. Element type f16 or bf16, the same for all such
  *   tensors; the last dimension dense, other strides are free, 0 or more.
- * @param k [pages, page_size, kv_heads, qk_dim], read: pages of keys. Element type f16 or bf16, the same for
- *   all such tensors; the last dimension dense, other strides are free, 0 or more.
- * @param v [pages, page_size, kv_heads, vo_dim], read: pages of values. Element type f16 or bf16, the same
- *   for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param k [pages, page_size, kv_heads, qk_dim], read: pages of keys. Element type f16 or bf16 or e4m3 or
+ *   e5m2, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param v [pages, page_size, kv_heads, vo_dim], read: pages of values. Element type f16 or bf16 or e4m3 or
+ *   e5m2, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
  * @param kv_indptr [batch+1], read: where the pages of each request begin. Element type i32; dense.
  * @param qo_indptr [batch+1], read; may be absent: where the queries of each request begin; absent: every
  *   request has tokens / batch. Element type i32; dense.
@@ -406,9 +410,22 @@ PARBAKE_API int parbake_attention_plan(
  *   pages are full. Element type i32; dense.
  * @param sinks [qo_heads], read; may be absent: for each head one more score, which leads to no value.
  *   Element type f32; dense.
+ * @param mask [mask_bytes], read; may be absent: bits, the lowest first: of each request, query by query,
+ *   whether it sees a key. Element type u8; dense.
+ * @param mask_indptr [batch+1], read; may be absent: with mask: the byte where the bits of each request
+ *   begin. Element type i32; dense.
+ * @param alibi_slopes [qo_heads], read; may be absent: for each head what a score gains with each position.
+ *   Element type f32; dense.
  * @param sm_scale of scores; 0: 1 / √qk_dim; from -1000000 to 1000000, not NaN;
  *   PARBAKE_BATCH_ATTENTION_SM_SCALE_DEFAULT.
  * @param v_scale of outputs; from -1000000 to 1000000, not NaN; PARBAKE_BATCH_ATTENTION_V_SCALE_DEFAULT.
+ * @param score plain or modified; from 0 to 1; PARBAKE_BATCH_ATTENTION_SCORE_DEFAULT.
+ * @param logits_soft_cap cap: scores become cap · tanh(score / cap); 0: none; from 0 to 1000000, not NaN;
+ *   PARBAKE_BATCH_ATTENTION_LOGITS_SOFT_CAP_DEFAULT.
+ * @param rope_theta base of the frequencies of a rotary embedding of queries and keys by their positions; 0:
+ *   none; from 0 to 1000000000000000000000000000000, not NaN; PARBAKE_BATCH_ATTENTION_ROPE_THETA_DEFAULT.
+ * @param rope_scale what frequencies are divided by; from 0.000001 to 1000000, not NaN;
+ *   PARBAKE_BATCH_ATTENTION_ROPE_SCALE_DEFAULT.
  * @param causal query i of a request sees keys up to i + kv_len − qo_len;
  *   PARBAKE_BATCH_ATTENTION_CAUSAL_DEFAULT.
  * @param window_left keys before its own that a query sees; −1: all; from -1 to 2147483647;
@@ -427,9 +444,10 @@ PARBAKE_API int parbake_attention_plan(
  * page_size: tokens of a page, from 1 to 1048576.
  * kv_pages: entries of kv_indices, from 0 to 2147483647.
  * batch: requests, from 0 to 2147483646.
- * plan_words: words of the plan: 16 + 4 (blocks + 1) + 8 items + max(blocks, items · kv_heads), where blocks
+ * plan_words: words of the plan: 16 + 4 (blocks + 1) + 12 items + max(blocks, items · kv_heads), where blocks
  *   are those of the tile (at most 4 · processors) and items at least tokens · group / rows + batch, from 16
  *   to 2147483647.
+ * mask_bytes: bytes of the mask, from 0 to 2147483647.
  * partial_words: room for pieces: a piece is rows · (vo_dim + 1) words, and each block has two, from 0 to
  *   1099511627776.
  * Runs on GPUs from sm_80 on, and on the host target.
@@ -442,8 +460,8 @@ PARBAKE_API int parbake_attention_plan(
  */
 PARBAKE_API int parbake_batch_attention(
     parbake_library *library, void *stream, const char *target,
-    const parbake_tensor *o, const parbake_tensor *lse, const parbake_tensor *plan, const parbake_tensor *partial, const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *v, const parbake_tensor *kv_indptr, const parbake_tensor *qo_indptr, const parbake_tensor *kv_indices, const parbake_tensor *kv_last_page_len, const parbake_tensor *sinks,
-    double sm_scale, double v_scale, bool causal, int32_t window_left, int32_t rows, int32_t processors,
+    const parbake_tensor *o, const parbake_tensor *lse, const parbake_tensor *plan, const parbake_tensor *partial, const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *v, const parbake_tensor *kv_indptr, const parbake_tensor *qo_indptr, const parbake_tensor *kv_indices, const parbake_tensor *kv_last_page_len, const parbake_tensor *sinks, const parbake_tensor *mask, const parbake_tensor *mask_indptr, const parbake_tensor *alibi_slopes,
+    double sm_scale, double v_scale, int32_t score, double logits_soft_cap, double rope_theta, double rope_scale, bool causal, int32_t window_left, int32_t rows, int32_t processors,
     parbake_error **error);
 
 #define PARBAKE_MLA_ATTENTION_SM_SCALE_DEFAULT 0.0

@@ -110,7 +110,7 @@ impl Library {
             Err(e @ Error::Unsupported { .. }) => (None, Some(e.to_string())),
             Err(error) => return Err(error),
         };
-        let (build_key, no_build_key) = match self.build_key(def, &source_key, goal) {
+        let (build_key, no_build_key) = match self.key_on_demand(def, &source_key, goal) {
             Ok(key) => (Some(key), None),
             Err(why) => (None, Some(why)),
         };
@@ -126,7 +126,7 @@ impl Library {
     }
 
     #[cfg(feature = "jit")]
-    fn build_key(&self, op: &Op, source_key: &Key, goal: Goal) -> Result<Key, String> {
+    fn key_on_demand(&self, op: &Op, source_key: &Key, goal: Goal) -> Result<Key, String> {
         if !self.config.jit {
             return Err("not asked for: with JIT off any build of these sources that fits is taken".to_owned());
         }
@@ -136,7 +136,7 @@ impl Library {
     }
 
     #[cfg(not(feature = "jit"))]
-    fn build_key(&self, _: &Op, _: &Key, _: Goal) -> Result<Key, String> {
+    fn key_on_demand(&self, _: &Op, _: &Key, _: Goal) -> Result<Key, String> {
         Err("this program has no compiler in it: any build of these sources that fits is taken".to_owned())
     }
 

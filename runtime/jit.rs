@@ -29,6 +29,15 @@ type Shared = Arc<dyn Toolchain>;
 /// The texts of the host target's shim, by include name.
 type Shim = BTreeMap<String, String>;
 
+/// What an artifact is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keys {
+    /// The identity of what is compiled.
+    pub source_key: Digest,
+    /// The identity of the artifact.
+    pub build_key: Digest,
+}
+
 /// What decides a search: the language, the target, the driver, the toolkit that is asked for.
 type Wanted = (Language, Target, Option<Toolkit>, Option<Toolkit>);
 
@@ -150,6 +159,24 @@ impl Library {
         host(self, shim)
     }
 
+    /// The keys of what a toolchain would make of a spec for a target. Nothing is rendered for them.
+    ///
+    /// # Errors
+    /// Sources that cannot be read.
+    pub fn build_key(
+        &self,
+        op: OpId,
+        spec: &Spec,
+        target: Target,
+        toolchain: &dyn Toolchain,
+        profile: Profile,
+    ) -> Result<Keys, Error> {
+        let def = self.definition(op);
+        let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
+        let build_key = artifact::build_key(toolchain, def, source_key, target, profile).digest;
+        Ok(Keys { source_key, build_key })
+    }
+
     /// The artifact of a spec for a target by a toolchain: from the store if it holds this very build, else compiled,
     /// verified and published. May be called from many threads and processes at once.
     ///
@@ -163,9 +190,7 @@ impl Library {
         toolchain: &dyn Toolchain,
         profile: Profile,
     ) -> Result<(Artifact, Origin), Error> {
-        let def = self.definition(op);
-        let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
-        let key = artifact::build_key(toolchain, def, source_key, target, profile).digest;
+        let Keys { source_key, build_key: key } = self.build_key(op, spec, target, toolchain, profile)?;
         let look_up = || self.stored(source_key, target, key);
         if let Some(artifact) = look_up() {
             return Ok((artifact, Origin::Store));
@@ -222,10 +247,8 @@ impl Library {
         toolchain: &dyn Toolchain,
         profile: Profile,
     ) -> Result<Option<Artifact>, Error> {
-        let def = self.definition(op);
-        let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
-        let key = artifact::build_key(toolchain, def, source_key, target, profile).digest;
-        Ok(self.stored(source_key, target, key))
+        let Keys { source_key, build_key } = self.build_key(op, spec, target, toolchain, profile)?;
+        Ok(self.stored(source_key, target, build_key))
     }
 
     /// The entry of a build in the shared store, as the own store then has it too.

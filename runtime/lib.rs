@@ -137,6 +137,8 @@ pub use call::{Called, Prepared};
 pub use code::{Kernel, Place, Stream};
 pub use error::Error;
 pub use goal::{Goal, Support};
+#[cfg(feature = "jit")]
+pub use jit::Keys;
 pub use leftovers::Collected;
 pub use library::{Library, OpId, SpecId};
 pub use parbake_model as model;

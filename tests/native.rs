@@ -11,7 +11,10 @@ use native::{build_folder, compiler, good, isolated, program, shared_library};
 use parbake::door::dlpack::{CPU, DLDataType, DLDevice, DLTensor};
 use parbake::{Library, Place, Stream, Tensor};
 use parbake_codegen::registry::Registry;
+use parbake_model::Target;
 use parbake_model::dtype::DType;
+use parbake_model::lock::{Lock, Locked};
+use parbake_model::record::{self, Recorded, Recording};
 use parbake_model::shared_object;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -24,6 +27,43 @@ fn a_c_program_gets_the_right_numbers_and_the_right_errors() {
     let said = good(&isolated(&program, folder.path()).output().unwrap(), "calls");
     assert_eq!(said, "0 failed\n");
 }
+
+/// What a call through the C ABI asks for is what the same call from Rust does.
+#[test]
+fn a_call_from_c_is_recorded_with_its_spec_and_locked() {
+    let world = World::new();
+    let folder = world.folder.path();
+    let calls = folder.join("calls.jsonl");
+    let program = program("tests/native/calls.c", "c11", folder);
+    good(&isolated(&program, folder).env("PARBAKE_RECORD", &calls).output().unwrap(), "calls");
+    let Recording { records, torn } = record::read(&std::fs::read(&calls).unwrap()).unwrap();
+    assert!(torn.is_empty());
+
+    let library = world.library();
+    let op = library.op("rmsnorm").unwrap();
+    common::norm(&library, "rmsnorm", "f32", 3, 8).run(&library, op, Place::Host).unwrap();
+    // Calls that are refused ask for nothing: the first one that is good is recorded first, and once.
+    let same: Vec<_> = records.iter().map(Recorded::locked).collect();
+    assert_eq!(same[0], library.used().specs[0]);
+    assert_eq!(same.iter().filter(|spec| **spec == same[0]).count(), 1, "{records:?}");
+    // The others are what it prepares.
+    let prepared =
+        |r: &Recorded| r.axes[0].1 == "f32" && r.tactic.starts_with(&PREPARED.map(|(n, v)| (n.to_owned(), v)));
+    assert!(records.len() > 1 && records[1..].iter().all(prepared), "{records:?}");
+    assert!(records.iter().all(|r| r.op == "rmsnorm" && r.target == Target::Host && r.from.is_some()), "{records:?}");
+
+    let command = native::built(&["--package", "parbake-cli"], "parbake");
+    let said = good(&isolated(&command, folder).arg("lock").arg(&calls).output().unwrap(), "parbake lock");
+    let lock = Lock::from_json(said.as_bytes()).unwrap();
+    let sorted = |mut specs: Vec<Locked>| {
+        specs.sort();
+        specs
+    };
+    assert_eq!((sorted(lock.specs), lock.targets), (sorted(same), vec![Target::Host]));
+}
+
+/// What `calls.c` prepares.
+const PREPARED: [(&str, u32); 3] = [("block", 128), ("rows", 8), ("vec", 4)];
 
 #[test]
 fn the_example_in_cpp_is_right() {

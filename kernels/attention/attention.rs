@@ -31,13 +31,15 @@ impl Tile {
             // Four sets of warps take 16 keys each; two where rows are so long that shared memory has no room for more.
             (16, ..=192) => (64, 128),
             (16, _) => (32, 64),
+            (_, ..=64) => (128, 128),
             (_, ..=128) => (64, 128),
             _ => (32, 128),
         };
-        let blocks = match threads {
-            64 => 3,
-            128 => 2,
-            _ => 1,
+        let blocks = match (rows, qk_dim) {
+            (16, LATENT | 192) => 2,
+            (16, _) => 3,
+            (_, LATENT) => 1,
+            _ => 2,
         };
         Self { rows, keys, threads, blocks }
     }
@@ -129,7 +131,7 @@ pub(crate) struct Layout {
 
 const HEADER: i64 = 16;
 const START: i64 = 4;
-const ITEM: i64 = 8;
+const ITEM: i64 = 12;
 
 impl Layout {
     /// What a plan of so many words has room for.
@@ -175,17 +177,23 @@ pub(crate) struct Batch {
     pub qo: Vec<i64>,
     /// Keys of each request.
     pub kv: Vec<i64>,
+    /// The first token of each request.
+    pub tokens: Vec<i64>,
+    /// The first page of each request.
+    pub pages: Vec<i64>,
 }
 
 impl Batch {
     /// From the tensors of a problem.
     pub(crate) fn new(tensor: impl Fn(&str) -> Option<Vec<i64>>, batch: i64, tokens: i64, page_size: i64) -> Self {
         let steps = |indptr: &[i64]| indptr.windows(2).map(|w| w[1] - w[0]).collect::<Vec<_>>();
-        let pages = steps(&tensor("kv_indptr").unwrap_or_default());
+        let kv_indptr = tensor("kv_indptr").unwrap_or_default();
+        let pages = steps(&kv_indptr);
         let last = tensor("kv_last_page_len").unwrap_or_else(|| vec![page_size; pages.len()]);
         let kv = pages.iter().zip(last).map(|(n, last)| if *n > 0 { (n - 1) * page_size + last } else { 0 }).collect();
-        let even = || vec![tokens / batch.max(1); batch as usize];
-        Self { qo: tensor("qo_indptr").map_or_else(even, |indptr| steps(&indptr)), kv }
+        let even = || (0..=batch).map(|b| b * (tokens / batch.max(1))).collect();
+        let qo_indptr = tensor("qo_indptr").unwrap_or_else(even);
+        Self { qo: steps(&qo_indptr), kv, tokens: qo_indptr, pages: kv_indptr }
     }
 }
 
@@ -228,8 +236,12 @@ pub(crate) fn write_plan(plan: &mut [i64], batch: &Batch, how: Sharing, layout: 
             let tiles = if end > first { (end + tile.keys - 1) / tile.keys - first_tile } else { 0 };
             cost += (tiles + 1) * kv_heads;
             let at = layout.items() + items.len() * ITEM as usize;
-            let words = [low(cost), high(cost), low(pieces), high(pieces), request as i64, index, first_tile, tiles];
-            plan[at..at + 8].copy_from_slice(&words);
+            let words = [
+                [low(cost), high(cost), low(pieces), high(pieces)],
+                [request as i64, index, first_tile, tiles],
+                [batch.tokens[request], *qo_len, *kv_len, batch.pages[request]],
+            ];
+            plan[at..at + ITEM as usize].copy_from_slice(&words.concat());
             pieces += pieces_of(tiles) * kv_heads;
             items.push((cost, tiles));
         }

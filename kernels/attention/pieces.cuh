@@ -9,7 +9,9 @@ namespace pb {
 
 // One item for one head of keys, or a piece of it.
 struct Piece {
-    int request, tile, head;  // of queries; of keys
+    int request, tile, head;          // of queries; of keys
+    int first_token, qo_len, kv_len;  // of the request
+    i64 first_page;
     int first, end;           // tiles of keys
     int count;                // pieces of the item
     i64 slot;                 // where this one leaves its rows
@@ -45,12 +47,14 @@ struct Walk {
 #pragma unroll 1
         while (item < end_item || (item == end_item && (head < end_head || (head == end_head && offset < end_offset)))) {
             const i32* at = plan + L::items(blocks) + (i64)L::kItem * item;
-            const words<16> w = ld<16>(at), x = ld<16>(at + 4);
+            const words<16> w = ld<16>(at), x = ld<16>(at + 4), y = ld<16>(at + 8);
             const int tiles = (int)x.w[3], cost = tiles + 1, from = offset;
             const bool last = item == end_item && head == end_head;
             bool whole = false;  // no room for the pieces: whoever has the first one does it all
             int to = last ? min_i(end_offset, tiles) : tiles;
             piece.request = (int)x.w[0], piece.tile = (int)x.w[1], piece.head = head;
+            piece.first_token = (int)y.w[0], piece.qo_len = (int)y.w[1], piece.kv_len = (int)y.w[2];
+            piece.first_page = (i32)y.w[3];
             if (split > 0) {
                 piece.count = tiles > 0 ? (tiles + split - 1) / split : 1;
                 piece.begin = wide(w.w[2], w.w[3]) + (i64)head * piece.count;

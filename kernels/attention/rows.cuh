@@ -11,7 +11,7 @@ template <class P, class T, int kRows, int kVo, int kThreads> struct Rows {
     static constexpr int kQuads = kVo / 4;
     const P& p;
     const Piece& piece;
-    int first_token, first, end;  // of the request; rows of this item, counted in the request
+    int first, end;  // rows of this item, counted in the request
 
     PB_FN float* slot(i64 i) const { return (float*)p.partial + i * (kRows * (kVo + 1)); }
     PB_FN const float* part(int n) const { return slot(piece.begin + (i64)n * piece.step + (n == 0 ? piece.extra : 0)); }
@@ -20,7 +20,7 @@ template <class P, class T, int kRows, int kVo, int kThreads> struct Rows {
     PB_FN u8* place(int row, float lse, bool mine) const {
         const int in_request = first + row, token = Divisor{p.group_multiply, p.group_shift}.of(in_request);
         const int head = piece.head * p.group + in_request - token * p.group;
-        const i64 at = (i64)first_token + token;
+        const i64 at = (i64)piece.first_token + token;
         if (in_request >= end || at >= p.tokens) return nullptr;
         if (p.lse && mine) st<4>((u8*)p.lse + at * p.lse_stride + head * 4, {{bits_of<u32>(lse)}});
         return (u8*)p.o + at * p.o_stride + head * p.o_head_stride;

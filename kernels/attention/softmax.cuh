@@ -15,6 +15,7 @@ struct Softmax {
     template <int kColumns, int kOut>
     PB_FN void take(float (&s)[kColumns][4], float (&o)[kOut][4], float scale PB_AT) {
         float change[2];
+        bool changed = false;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float m = max[h];
@@ -24,7 +25,8 @@ struct Softmax {
             m = max_f(m, shfl_xor(m, 2, kFullMask PB_PASS_AT));
             // A row that has seen no key yet: exponents are -inf, not NaN.
             const float base = m == -kInf ? 0.f : m * scale;
-            change[h] = exp2_fast(max[h] * scale - base);
+            changed |= m != max[h];
+            change[h] = m == max[h] ? 1.f : exp2_fast((max[h] - m) * scale);
             max[h] = m;
             float add = 0.f;
 #pragma unroll
@@ -36,7 +38,7 @@ struct Softmax {
             sum[h] = sum[h] * change[h] + add;
         }
         // Most tiles bring no greater score to any row of the warp.
-        if (warp_ballot(change[0] != 1.f || change[1] != 1.f, kFullMask PB_PASS_AT) == 0) return;
+        if (warp_ballot(changed, kFullMask PB_PASS_AT) == 0) return;
 #pragma unroll
         for (int j = 0; j < kOut; j++) {
             o[j][0] *= change[0];

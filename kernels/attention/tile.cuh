@@ -16,6 +16,11 @@ template <int kBytes_> struct TileOf {
     static PB_FN int at(int row, int chunk) {
         return row * kBytes + ((chunk ^ (kLine == 128 ? row & 7 : row >> 1 & 3)) << 4);
     }
+    // Of any chunk.
+    static PB_FN int any(int row, int chunk) {
+        constexpr int kPer = kLine / 16;
+        return at(row, chunk % kPer) + chunk / kPer * kLine;
+    }
     // `chunks` further along the row: a constant, and no bit of it is one of the chunk's own.
     static PB_FN Shared step(Shared from, int chunks) {
         constexpr int kPer = kLine / 16;

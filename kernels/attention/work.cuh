@@ -1,8 +1,9 @@
 // How attention is shared out among blocks. A plan, which attention_plan makes on the device, holds 32-bit words:
 //   header  16 words: kTotal and kPer (64 bits each), kItems, kRows, kKeys, kBlocks, kSplit, kCapacity
 //   starts  (blocks + 1) x 4: where each block begins: item, head of keys, tile of the item, 0; the last is the end
-//   items   capacity x 8: cost of all items up to and with this one (64 bits), pieces of those before it (64 bits),
-//           request, tile of queries, first tile of keys, tiles of keys
+//   items   capacity x 12: cost of all items up to and with this one (64 bits), pieces of those before it (64 bits),
+//           request, tile of queries, first tile of keys, tiles of keys, and of the request: first token, tokens, keys,
+//           first page
 //   tickets one for each item that may be cut, 0 between launches
 // An item is a tile of queries (kRows rows: token by token, for each the heads that share a head of keys) of a request;
 // it is done once for each head of keys. Its cost is its tiles of keys and one for the rest. Blocks take equal shares of
@@ -16,7 +17,7 @@ namespace pb {
 
 struct PlanLayout {
     static constexpr int kTotal = 0, kPer = 2, kItems = 4, kRows = 5, kKeys = 6, kBlocks = 7, kSplit = 8, kCapacity = 9;
-    static constexpr int kHeader = 16, kStart = 4, kItem = 8;
+    static constexpr int kHeader = 16, kStart = 4, kItem = 12;
     static PB_FN i64 items(int blocks) { return kHeader + (i64)kStart * (blocks + 1); }
     static PB_FN i64 tickets(int blocks, int capacity) { return items(blocks) + (i64)kItem * capacity; }
 };

@@ -12,7 +12,7 @@ use crate::output::{Failure, Output};
 use parbake::binding::Tensor;
 use parbake::memory::Memory;
 use parbake::trial::Trial;
-use parbake::{Goal, Library, Place, Stream, driver};
+use parbake::{Goal, Keys, Library, Place, Stream, driver};
 use parbake_codegen::artifact::{self, Made};
 use parbake_codegen::baking::{self, Job, Only, Packing};
 use parbake_codegen::toolchain::find::find_nvcc_with;
@@ -252,11 +252,10 @@ fn make(
     target: Target,
     toolchain: &dyn Toolchain,
 ) -> Result<Made, Report> {
-    let sources = library.sources_digest(op).map_err(|e| e.report())?;
-    let source_key = spec.source_key(library.definition(op), sources).digest;
-    let key = artifact::build_key(toolchain, library.definition(op), source_key, target, Profile::Release).digest;
+    let planned = library.build_key(op, spec, target, toolchain, Profile::Release);
+    let Keys { source_key, build_key } = planned.map_err(|e| e.report())?;
     let manifest = library.plan(op, spec, target, toolchain, Profile::Release).map_err(|e| e.report())?;
-    artifact::compile(spec, &manifest, toolchain, source_key, key)
+    artifact::compile(spec, &manifest, toolchain, source_key, build_key)
 }
 
 /// The whole norm family for four architectures, from nothing.

@@ -11,8 +11,8 @@ use super::lock;
 use crate::fleet::Fleet;
 use crate::output::{Failure, Output};
 use crate::select;
-use parbake::Library;
 use parbake::frames::Frames;
+use parbake::{Keys, Library};
 use parbake_codegen::baking::{self, Job, Keep, Only, Packing, Plan};
 use parbake_codegen::toolchain::{Kind, Nvfatbin, Search, Toolchain, find_nvfatbin, memory};
 use parbake_model::bundle::{Bundle, LEVEL};
@@ -298,6 +298,17 @@ type Toolchains = BTreeMap<(Language, Target), Arc<dyn Toolchain>>;
 /// What decides which toolchain makes a job.
 pub(super) fn made_by(job: &Job<'_>) -> (Language, Target) {
     (job.op.language, job.target)
+}
+
+/// What the artifact of a job is known by.
+pub(super) fn keys(
+    library: &Library,
+    job: &Job<'_>,
+    toolchains: &Toolchains,
+    profile: Profile,
+) -> Result<Keys, parbake::Error> {
+    let op = library.op(&job.op.name)?;
+    library.build_key(op, &job.spec, job.target, &*toolchains[&made_by(job)], profile)
 }
 
 /// One toolchain a language and target; all that are missing are reported, before anything is compiled.

@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// The SHA-256 that `index.json` must have: what is fetched is then known before
     #[arg(long, value_name = "SHA256")]
     index: Option<Digest>,
+    /// The version of parbake whose bundles are fetched, and no other [default: this one, or the newest that fits it]
+    #[arg(long, value_name = "VERSION", value_parser = choose::release)]
+    release: Option<String>,
     /// How many bundles are fetched at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -234,7 +237,7 @@ fn ask(
         output::note(format!("warning: the index of {}: {code}: {why}", asked.source));
     }
     asked.index_signature = Some(read.seal);
-    let picked = choose::version(&read.index).and_then(|version| {
+    let picked = choose::version(&read.index, args.release.as_deref()).and_then(|version| {
         asked.version = Some(version.library.clone());
         choose::pick(version, &result.missing).map_err(|e| format!("its files of {}: {e}", version.library))
     });
@@ -245,6 +248,14 @@ fn ask(
             return Ok(asked);
         }
     };
+    let fallback = asked.version.as_deref().filter(|version| args.release.is_none() && *version != VERSION);
+    if let Some(version) = fallback {
+        let what = format!(
+            "the index of {} has nothing of version {VERSION}, so bundles of {version} are taken",
+            asked.source
+        );
+        output::note(format!("warning: {what}; an index of earlier days looks like this (--release takes no other)"));
+    }
     asked.lacks = result.missing.iter().filter(|want| !picked.contains_key(want)).cloned().collect();
     let mut jobs: Vec<Job> = Vec::new();
     for job in picked.values().flatten() {
@@ -254,7 +265,7 @@ fn ask(
     }
     let meter = Meter::new(jobs.iter().map(|j| j.bundle.size).sum(), out);
     let patience = 2 * config.fetch_stall;
-    let place = Place { folder: &result.folder, trust, checksum: config.checksum, patience, meter: &meter };
+    let place = Place { folder: &result.folder, fallback, trust, checksum: config.checksum, patience, meter: &meter };
     let outcomes = transfers(&place, &open, &jobs, usize::from(args.jobs));
     meter.end();
     let mut failed = BTreeSet::new();

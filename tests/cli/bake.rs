@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "what is skipped is said")]
 
 use crate::machine::Machine;
+use crate::points::{Points, quick};
 use parbake::model::settings::Config;
 use parbake_codegen::toolchain::process::descendants;
 use std::path::Path;
@@ -50,15 +51,12 @@ fn a_bake_that_is_killed_goes_on_where_it_was() {
     let (Some(machine), Some(other)) = (machine(), machine()) else { return };
     let images = number(&other, BAKE, "images");
     let expected = std::fs::read(other.path("out.pbk")).unwrap();
-    let kills = if std::env::var_os("PARBAKE_TEST_QUICK").is_some_and(|quick| quick == "1") { 10 } else { 50 };
-    // As random as the machine: what matters is that each falls somewhere else.
-    let mut seed = Instant::now().elapsed().as_nanos() as u64 ^ u64::from(std::process::id());
+    let kills = if quick() { 10 } else { 50 };
+    let mut points = Points::of("bake");
     let mut complete = 0;
     for _ in 0..kills {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut bake = start(&machine, BAKE);
-        std::thread::sleep(Duration::from_millis(seed >> 33 & 0xff));
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20 + points.below(256)));
         signal(bake.id(), libc::SIGKILL);
         bake.wait().unwrap();
         if let Ok(bytes) = std::fs::read(machine.path("out.pbk")) {

@@ -16,6 +16,8 @@ mod isolation;
 mod machine;
 mod merge;
 mod parts;
+#[path = "../common/points.rs"]
+mod points;
 mod prepare;
 mod publish;
 mod replay;

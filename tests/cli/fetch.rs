@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a test that needs a right or a tool says so")]
 
 use crate::machine::{Machine, Ran};
+use crate::points::{Points, quick};
 use crate::server::{Mode, Server};
 use parbake::model::{Digest, VERSION};
 use std::path::{Path, PathBuf};
@@ -204,6 +205,55 @@ fn signatures_come_before_anything_is_believed() {
     assert!(ran.stderr.contains("PB-1361") && ran.json()["files"][0]["signature"] == "invalid", "{ran:?}");
 }
 
+/// The version before or after ours that fits it all the same.
+fn neighbour(patch: u32) -> String {
+    let (range, _) = VERSION.rsplit_once('.').unwrap();
+    format!("{range}.{patch}")
+}
+
+#[test]
+fn an_index_of_earlier_days_is_named_and_replaces_nothing_newer() {
+    let machine = Machine::new();
+    let key = machine.run(&["sign", "--generate-key", "key", "--no-password", "--json"]).ok().json();
+    let publish = |version: &str, seed, to: &str| {
+        let bundle = machine.bundle_of("b0.pbk", version, noise(1000, seed));
+        machine.run(&["sign", &bundle, "--key", "key.key", "--no-password"]).ok();
+        machine.run(&["publish", &bundle, "-o", to, "--key", "key.key", "--no-password"]).ok();
+        std::fs::read(bundle).unwrap()
+    };
+    let (older, newer) = (neighbour(77), neighbour(78));
+    // A mirror keeps what was published then, index and signature, when the next version is out.
+    let old = publish(&older, 1, "public");
+    crate::machine::copy_folder(&machine.path("public"), &machine.path("replay"));
+    let new = publish(&newer, 2, "public");
+    let machine = machine.set("PARBAKE_PUBLIC_KEYS", key["text"].as_str().unwrap());
+    let fetch = |from: &str, more: &[&str]| {
+        let words = ["fetch", "--arch", "host", "-o", "here", "--json", "--from", from];
+        machine.run(&[&words[..], more].concat())
+    };
+    let here = || std::fs::read(machine.path("here/b0.pbk")).ok();
+    // Who says which version it is to be gets no other, and is told both.
+    let ran = fetch("replay", &["--release", &newer]);
+    assert_eq!((ran.status, here()), (3, None), "{ran:?}");
+    for says in ["PB-3423", &format!("nothing of version {newer} (--release)"), &older] {
+        assert!(ran.stderr.contains(says), "no {says} in {}", ran.stderr);
+    }
+    // Else what is not our own version is named.
+    let ran = fetch("replay", &[]).ok();
+    let says = format!("nothing of version {VERSION}, so bundles of {older} are taken");
+    assert!(ran.stderr.contains(&says) && here().unwrap() == old, "{ran:?}");
+    let ran = fetch("public", &["--release", &newer]).ok();
+    assert!(!ran.stderr.contains("warning") && here().unwrap() == new, "{ran:?}");
+    // What is newer stays, unless somebody wants the older one.
+    let ran = fetch("replay", &[]);
+    assert_eq!((ran.status, here().unwrap() == new), (3, true), "{ran:?}");
+    assert!(ran.stderr.contains(&format!("of {newer}, which is newer; to go back: --release {older}")), "{ran:?}");
+    let ran = fetch("replay", &["--release", &older]).ok();
+    assert!(here().unwrap() == old && ran.json()["sources"][0]["version"] == older.as_str(), "{ran:?}");
+    let ran = fetch("replay", &["--release", "99.0.0"]);
+    assert!(ran.status == 2 && ran.stderr.contains("caret range"), "{ran:?}");
+}
+
 #[test]
 fn a_mirror_replaces_the_address_and_never_a_hash() {
     let machine = Machine::new();
@@ -299,7 +349,6 @@ fn two_at_once_fetch_a_bundle_once() {
 
 #[test]
 fn a_killed_fetch_is_gone_on_with() {
-    let quick = std::env::var_os("PARBAKE_TEST_QUICK").is_some();
     let machine = Machine::new();
     let server = Server::start(published(&machine, 2), Mode::Slow);
     let words = ["fetch", "--arch", "host", "-o", "here", "--from", &server.address()];
@@ -307,12 +356,11 @@ fn a_killed_fetch_is_gone_on_with() {
     machine.run(&words).ok();
     let whole = start.elapsed();
     let wanted = [0, 1].map(|n| std::fs::read(machine.path(&format!("b{n}.pbk"))).unwrap());
-    let mut delays = noise(64, 3).into_iter().map(|b| whole.mul_f64(f64::from(b) / 256.0));
-    let mut resumed = 0;
-    for point in 0..if quick { 8 } else { 50 } {
+    let (mut resumed, mut points) = (0, Points::of("fetch"));
+    for point in 0..if quick() { 8 } else { 50 } {
         std::fs::remove_dir_all(machine.path("here")).unwrap();
         let mut child = machine.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(delays.next().unwrap());
+        std::thread::sleep(whole.mul_f64(points.part()));
         child.kill().unwrap();
         child.wait().unwrap();
         // What has its name is whole.

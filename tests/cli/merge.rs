@@ -2,6 +2,7 @@
 //! is tested in `parts.rs`.
 
 use crate::machine::Machine;
+use crate::points::{Points, quick};
 use parbake::model::bundle::{BundleWriter, Details, ImageDetails, Item, Skipped, SpecDetails};
 use parbake::model::{Digest, LAUNCH_ABI, Target, VERSION, space};
 use parbake_codegen::parts::{Label, PART_LEVEL, Shard, Statement, Unit, divide};
@@ -186,12 +187,13 @@ fn a_merge_that_is_killed_leaves_nothing_and_the_next_one_gives_the_same_bytes()
     let took = start.elapsed();
     let good = std::fs::read(machine.path("all.pbk")).unwrap();
     assert!(good.len() > 1000 && whole.len() > 1000);
-    let mut killed = 0;
-    for point in 0..20u32 {
+    let (mut killed, mut points) = (0, Points::of("merge"));
+    let count = if quick() { 20 } else { 50 };
+    for point in 0..count {
         let _ = std::fs::remove_file(machine.path("all.pbk"));
         let mut child = machine.command(&words).stdout(std::process::Stdio::null()).spawn().unwrap();
         // Anywhere in a run, and some points near its end, where the file is written.
-        let part = if point % 4 == 0 { 0.9 } else { f64::from(Digest::of(&point.to_le_bytes()).0[0]) / 256.0 };
+        let part = if point % 4 == 0 { 0.9 } else { points.part() };
         std::thread::sleep(Duration::from_secs_f64(took.as_secs_f64() * part));
         child.kill().unwrap();
         killed += u32::from(child.wait().unwrap().code().is_none());
@@ -200,7 +202,7 @@ fn a_merge_that_is_killed_leaves_nothing_and_the_next_one_gives_the_same_bytes()
             assert!(left == good, "point {point}: {} bytes are left", left.len());
         }
     }
-    assert!(killed > 5, "only {killed} were killed");
+    assert!(killed > count / 4, "only {killed} were killed");
     machine.run(&words).ok();
     assert!(std::fs::read(machine.path("all.pbk")).unwrap() == good);
 }

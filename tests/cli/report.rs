@@ -40,8 +40,39 @@ fn the_page_fetches_nothing_runs_nothing_and_escapes_names() {
     {
         assert!(html.contains(part), "no `{part}` in the page");
     }
-    for (open, close) in [("<table", "</table>"), ("<details", "</details>"), ("<g>", "</g>"), ("<tr", "</tr>")] {
+    for (open, close) in
+        [("<table", "</table>"), ("<details", "</details>"), ("<g>", "</g>"), ("<tr", "</tr>"), ("<svg", "</svg>")]
+    {
         assert_eq!(html.matches(open).count(), html.matches(close).count(), "{open}");
+    }
+}
+
+/// What is there so that the page can be read on a phone too: nothing but the style says which of both it is.
+#[test]
+fn the_page_fits_wide_and_narrow_screens() {
+    let machine = Machine::new();
+    let earlier = bundle(&machine, "earlier.pbk", &Recipe { registers: 30, specs: (1, 3), ..PLAIN });
+    let plain = bundle(&machine, "plain.pbk", &PLAIN);
+    let html = page(&machine, &format!("{plain} --earlier {earlier}"));
+    assert!(html.contains("<meta name=\"viewport\" content=\"width=device-width\">"));
+    // The same picture in two shapes.
+    let pictures: Vec<&str> = html.split("<svg class=\"map ").skip(1).collect();
+    let names = |picture: &str| {
+        let titles = picture.split("<title>").skip(1);
+        let mut titles: Vec<String> = titles.map(|t| t.split('<').next().unwrap().to_owned()).collect();
+        titles.sort();
+        titles
+    };
+    assert!(pictures.len() == 2 && pictures[0].starts_with("wide\"") && pictures[1].starts_with("narrow\""));
+    assert_eq!(names(pictures[0]), names(pictures[1]));
+    for shown in
+        [".map.narrow{display:none}", "@media(max-width:600px){.map.wide{display:none}.map.narrow{display:block}}"]
+    {
+        assert!(html.contains(shown), "no `{shown}`");
+    }
+    // Long names break at their joints, sentences below their rows, under the words of their heading.
+    for part in ["<td>norm/<wbr>rmsnorm</td>", "<table class=\"prose\">", " class=\"long\" data-of=\"because\">"] {
+        assert!(html.contains(part), "no `{part}` in {html}");
     }
 }
 

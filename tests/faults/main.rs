@@ -10,6 +10,8 @@
 mod compilers;
 mod files;
 mod folders;
+#[path = "../common/points.rs"]
+mod points;
 mod processes;
 mod shared;
 mod site;

@@ -1,6 +1,7 @@
 //! Many processes and threads at once, and processes that are killed.
 
-use crate::site::{Site, quick, tree, wait};
+use crate::points::{Points, quick};
+use crate::site::{Site, tree, wait};
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
@@ -82,14 +83,8 @@ fn verify(site: &Site) -> usize {
 fn a_storm_of_kills_leaves_good_entries_and_leftovers_that_are_collected_by_age() {
     let site = Site::new();
     let kills = if quick() { 30 } else { 200 };
-    // A fixed sequence: what fails once can be made to fail again.
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
-    let mut next = |below: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random >> 20) % below
-    };
+    let mut points = Points::of("storm");
+    let mut next = |below| points.below(below);
     // Workers say when they are about to look a kernel up; nobody holds them back.
     let line = site.path("line");
     std::fs::create_dir(&line).unwrap();

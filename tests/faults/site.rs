@@ -11,11 +11,6 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether storms are short.
-pub(crate) fn quick() -> bool {
-    std::env::var_os("PARBAKE_TEST_QUICK").is_some()
-}
-
 /// What all sites share: the preload library, what the real compiler gave before, the host target's runtime.
 pub(crate) fn shared(name: &str) -> PathBuf {
     use std::os::unix::fs::DirBuilderExt;

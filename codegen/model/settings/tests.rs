@@ -1,5 +1,7 @@
+use super::config::strict;
 use super::*;
-use std::path::Path;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 fn config(pairs: &[(&str, &str)]) -> Result<Config, BadSetting> {
     Config::from_pairs(pairs.iter().map(|(n, v)| (n.to_string(), v.to_string())))

@@ -13,6 +13,8 @@ template <int kBlock> PB_FN void attention_plan(const pb_attention_plan_params& 
     PB_SHARED_ARRAY(i64, pieces_of_warps, 32);
     PB_SHARED_ARRAY(int, item_end, kBlock);  // items of the requests of this round up to and with each
     PB_SHARED_ARRAY(Span, spans, kBlock);
+    PB_SHARED_ARRAY(i32, tokens, kBlock);  // the first of each
+    PB_SHARED_ARRAY(i32, pages_of, kBlock);
     const int t = (int)threadIdx.x;
     i32* plan = (i32*)p.plan;
     i32* items = plan + L::items(p.blocks);
@@ -21,14 +23,18 @@ template <int kBlock> PB_FN void attention_plan(const pb_attention_plan_params& 
     for (i64 first = 0; first < p.batch; first += kBlock) {
         const i64 b = first + t;
         Span span = {0, 0};
+        i32 token = 0, page = 0;
         if (b < p.batch) {
             span.qo_len = p.qo_len;
+            token = (i32)(b * p.qo_len);
             if (p.qo_indptr) {
                 const i32* qo = (const i32*)p.qo_indptr + b;
-                span.qo_len = (i32)(ld_nc<4>(qo + 1).w[0] - ld_nc<4>(qo).w[0]);
+                token = (i32)ld_nc<4>(qo).w[0];
+                span.qo_len = (i32)ld_nc<4>(qo + 1).w[0] - token;
             }
             const i32* kv = (const i32*)p.kv_indptr + b;
-            const i32 pages = (i32)(ld_nc<4>(kv + 1).w[0] - ld_nc<4>(kv).w[0]);
+            page = (i32)ld_nc<4>(kv).w[0];
+            const i32 pages = (i32)ld_nc<4>(kv + 1).w[0] - page;
             const i32 last = p.kv_last_page_len ? (i32)ld_nc<4>((const i32*)p.kv_last_page_len + b).w[0] : p.page_size;
             span.kv_len = keys_of(pages, p.page_size, last);
         }
@@ -39,6 +45,8 @@ template <int kBlock> PB_FN void attention_plan(const pb_attention_plan_params& 
         if (count > p.capacity - first_item) count = p.capacity - first_item;
         item_end[t] = (int)min_i(end, count);
         spans[t] = span;
+        tokens[t] = token;
+        pages_of[t] = page;
         __syncthreads();
 #pragma unroll 1
         for (i64 from = 0; from < count; from += kBlock) {
@@ -68,6 +76,8 @@ template <int kBlock> PB_FN void attention_plan(const pb_attention_plan_params& 
                 i32* to = items + (first_item + i) * L::kItem;
                 st<16>(to, {{(u32)up_to, (u32)((u64)up_to >> 32), (u32)before, (u32)((u64)before >> 32)}});
                 st<16>(to + 4, {{(u32)(first + r), (u32)tile, (u32)first_key, (u32)tiles}});
+                const Span s = spans[r];
+                st<16>(to + 8, {{(u32)tokens[r], (u32)s.qo_len, (u32)s.kv_len, (u32)pages_of[r]}});
             }
             cost += costs;
             pieces += cuts;

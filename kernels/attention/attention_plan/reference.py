@@ -2,7 +2,7 @@
 
 import torch
 
-HEADER, START, ITEM = 16, 4, 8
+HEADER, START, ITEM = 16, 4, 12
 
 
 def tile(asked, tokens, batch, group, qk_dim):
@@ -12,8 +12,8 @@ def tile(asked, tokens, batch, group, qk_dim):
     if qk_dim == 576:  # multi-head latent attention
         return (16, 32, 2) if rows == 16 else (64, 64, 1)
     if rows == 16:
-        return (16, 64, 2) if qk_dim <= 192 else (16, 32, 3)
-    return rows, 64 if qk_dim <= 128 else 32, 2
+        return 16, 64 if qk_dim <= 192 else 32, 2 if qk_dim == 192 else 3
+    return rows, 128 if qk_dim <= 64 else 64 if qk_dim <= 128 else 32, 2
 
 
 def words(n):
@@ -64,7 +64,9 @@ def run(
             tiles = -(-end // keys) - first // keys if end > first else 0
             cost += (tiles + 1) * kv_heads
             at = first_item + len(items) * ITEM
-            out[at : at + ITEM] = [*words(cost), *words(pieces), request, index, first // keys, tiles]
+            first_token = request * qo_len if qo_indptr is None else int(qo_indptr[request])
+            of_request = [first_token, qo_len, kv_len, int(kv_indptr[request])]
+            out[at : at + ITEM] = [*words(cost), *words(pieces), request, index, first // keys, tiles, *of_request]
             pieces += (-(-tiles // split_tiles) if split_tiles > 0 and tiles > 0 else 1) * kv_heads
             items.append((cost, tiles))
 

@@ -3,16 +3,27 @@
 #include "attention/batch_attention/params.h"
 #include "attention/keys.cuh"
 #include "attention/pieces.cuh"
+#include "attention/rotate.cuh"
+#include "attention/score.cuh"
 #include "attention/softmax.cuh"
+
+#if PB_DEVICE && __CUDA_ARCH__ < 900
+#define PB_DEVICE_ARCH_BELOW_90 true
+#else
+#define PB_DEVICE_ARCH_BELOW_90 false
+#endif
 
 namespace pb {
 
 // How a block is arranged for tiles of kRows rows of queries: kWide warps take rows, kDeep sets of warps take keys in
-// turn. A set takes kKeys keys at a time and has kStages buffers for them; it works at kPart of them at a time.
-template <class T_, class Kv_, int kRows_, int kQk_, int kVo_, int kStages_, int kKeys_, int kPart_, int kWarps_>
+// turn. A set takes kKeys keys at a time and has kStages buffers for them; their
+// scores are computed for kPart keys at a time.
+template <class T_, class Kv_, int kRows_, int kQk_, int kVo_, int kStages_, int kKeys_, int kPart_, int kWarps_,
+          class Score_ = PlainScore>
 struct AttentionShape {
     using T = T_;
     using Kv = Kv_;
+    using Score = Score_;
     static constexpr int kRows = kRows_, kQk = kQk_, kVo = kVo_, kStages = kStages_, kKeys = kKeys_, kPart = kPart_;
     static constexpr int kThreads = 32 * kWarps_;
     static constexpr int kWide = kRows == 16 ? 1 : kWarps_, kDeep = kWarps_ / kWide, kSet = 32 * kWide;
@@ -20,19 +31,25 @@ struct AttentionShape {
     using Keys = KeyTile<Kv, kQk, kVo, kKeys, kSet>;
     using Query = TileOf<kQk * 2>;
     static constexpr int kQueryBytes = kRows * kQk * 2;
-    static constexpr bool kHeld = kPer == 1;  // whether the operands of queries stay in registers
-    static constexpr int kShared = kQueryBytes + kDeep * kStages * Keys::kBytes;
+    static constexpr bool kHeld = kPer == 1 && kPart * kQk != 16 * 256;  // whether the operands of queries stay in registers
+    static constexpr int kTablesAt = kQueryBytes + kDeep * kStages * Keys::kBytes;
+    static constexpr int kShared = kTablesAt + kDeep * Keys::kTables;
 };
 
 // The arrangement for a tile, as `Tile` in attention.rs has it.
-template <int kRows, int kQk> struct AttentionChoice {
+template <int kRows, int kQk, bool kHeavy> struct AttentionChoice {
     static constexpr int kSets = kRows == 16 ? (kQk > 192 ? 2 : 4) : 1, kWarps = kRows == 16 ? kSets : 4;
-    static constexpr int kKeys = kRows == 16 ? 16 : kQk > 128 ? 32 : 64;
-    // Blocks of a multiprocessor.
-    static constexpr int kBlocks = kWarps == 2 ? 3 : 2;
+    static constexpr int kKeys = kRows == 16 ? 16 : kQk > 128 ? 32 : kQk > 64 ? 64 : 128;
+    // Half as many scores at a time where registers do not suffice for all: while keys are widened or scores modified, and
+    // by the compiler's choice on older architectures.
+    static constexpr bool kTight = (kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 : kQk == 256);
+    static constexpr int kPart = kKeys == 128 ? 64 : kRows > 16 && kTight ? kKeys / (kHeavy && kKeys == 64 && PB_DEVICE_ARCH_BELOW_90 ? 4 : 2) : kKeys;
+    // Blocks of a multiprocessor. Three that load are worth more than two with more buffers each.
+    static constexpr int kBlocks = kRows == 16 && kQk != 192 ? 3 : 2;
 };
-template <class T, class Kv, int kRows, int kQk, int kVo, int kStages, class C = AttentionChoice<kRows, kQk>>
-struct AttentionTile : AttentionShape<T, Kv, kRows, kQk, kVo, kStages, C::kKeys, C::kKeys, C::kWarps> {
+template <class T, class Kv, int kRows, int kQk, int kVo, class Score = PlainScore,
+          class C = AttentionChoice<kRows, kQk, sizeof(Kv) == 1 || !Score::kPlain>>
+struct AttentionTile : AttentionShape<T, Kv, kRows, kQk, kVo, 2, C::kKeys, C::kPart, C::kWarps, Score> {
     static constexpr int kBlocks = C::kBlocks;
 };
 
@@ -40,8 +57,7 @@ struct AttentionTile : AttentionShape<T, Kv, kRows, kQk, kVo, kStages, C::kKeys,
 struct Job {
     Walk walk;
     Piece piece;
-    int first_token, qo_len, kv_len, more;
-    i64 first_page;
+    int more;
     const u8 *k, *v;      // of the head of keys
     int seen[8][2];       // for each warp: from which key to before which all of its rows see all
 };
@@ -50,70 +66,103 @@ template <class S> struct Attention {
     using T = typename S::T;
     using Keys = typename S::Keys;
     static constexpr int kOut = S::kVo / 8, kColumns = S::kPart / 8, kSteps = S::kQk / 16;
+    static constexpr int kParts = S::kKeys / S::kPart;
     static constexpr int kTile = S::kDeep * S::kKeys;  // keys that the block takes at once
 
     const pb_batch_attention_params& p;
     Job* const job;
-    float* const floats;           // all of the shared memory
-    const Shared queries, stages;  // `stages` are those of this thread's set
+    unsigned char *const smem, *const tables;  // all of the shared memory; `tables` and `stages` of this thread's set
+    const Shared queries, stages;
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int set = warp / S::kWide, set_thread = thread % S::kSet, first_row = warp % S::kWide * 16 * S::kPer;
     float o[S::kPer][kOut][4];
     Softmax softmax[S::kPer];
 
-    PB_FN Attention(const pb_batch_attention_params& p, Job* job, Shared smem, float* floats)
-        : p(p), job(job), floats(floats), queries(smem),
-          stages(smem + S::kQueryBytes + (int)threadIdx.x / S::kSet * S::kStages * Keys::kBytes) {}
+    PB_FN Attention(const pb_batch_attention_params& p, Job* job, unsigned char* smem)
+        : p(p), job(job), smem(smem), tables(smem + S::kTablesAt + (int)threadIdx.x / S::kSet * Keys::kTables),
+          queries(shared(smem)), stages(queries + S::kQueryBytes + (int)threadIdx.x / S::kSet * S::kStages * Keys::kBytes) {}
 
     // The threads of a set, which share its stages.
     PB_FN void meet() const {
         if constexpr (S::kWide == 1) __syncwarp();
         else __syncthreads();
     }
+    PB_FN Shared stage(int n) const { return stages + (int)((u32)n % S::kStages) * Keys::kBytes; }
     PB_FN Divisor groups() const { return {p.group_multiply, p.group_shift}; }
     PB_FN int first() const { return job->piece.tile * S::kRows; }
-    PB_FN int rows() const { return job->qo_len * p.group; }
+    PB_FN int rows() const { return job->piece.qo_len * p.group; }
 
     PB_FN void find_job() const {
         job->more = job->walk.next(p, job->piece);
         if (!job->more) return;
-        const int b = job->piece.request;
-        const i32* kv_indptr = (const i32*)p.kv_indptr + b;
-        const i32* last_page_len = (const i32*)p.kv_last_page_len;
-        job->first_token = b * p.qo_len;
-        job->qo_len = p.qo_len;
-        if (p.qo_indptr) {
-            const i32* qo_indptr = (const i32*)p.qo_indptr + b;
-            job->first_token = (i32)ld_nc<4>(qo_indptr).w[0];
-            job->qo_len = (i32)ld_nc<4>(qo_indptr + 1).w[0] - job->first_token;
-        }
-        const i32 page = (i32)ld_nc<4>(kv_indptr).w[0], end = (i32)ld_nc<4>(kv_indptr + 1).w[0];
-        job->first_page = page;
         job->k = (const u8*)p.k + job->piece.head * p.k_head_stride;
         job->v = (const u8*)p.v + job->piece.head * p.v_head_stride;
-        job->kv_len = keys_of(end - page, p.page_size, last_page_len ? (i32)ld_nc<4>(last_page_len + b).w[0] : p.page_size);
+    }
+    // Where a row of queries is; nothing for one that does not exist.
+    PB_FN const u8* query(int row) const {
+        const int at = first() + row, token = groups().of(at);
+        if (at >= rows() || job->piece.first_token + token >= p.tokens) return nullptr;
+        const int head = job->piece.head * p.group + at - token * p.group;
+        return (const u8*)p.q + (job->piece.first_token + token) * p.q_stride + head * p.q_head_stride;
     }
     PB_FN void load_queries() const {
-        constexpr int kChunks = S::Query::kChunks;
-        const int rows = this->rows(), first = this->first();
+        if constexpr (!Keys::kNarrow) {
+            constexpr int kChunks = S::Query::kChunks;
 #pragma unroll 1
-        for (int i = thread; i < S::kRows * kChunks; i += S::kThreads) {
-            const int row = i / kChunks, chunk = i % kChunks;
-            const int token = groups().of(first + row);
-            const bool exists = first + row < rows && job->first_token + token < p.tokens;
-            const i64 at = exists ? job->first_token + token : 0;
-            const int head = job->piece.head * p.group + (exists ? first + row - token * p.group : 0);
-            const u8* from = (const u8*)p.q + at * p.q_stride + head * p.q_head_stride + chunk * 16;
-            cp_async16(queries + S::Query::at(row, chunk % 8) + chunk / 8 * 128, from, exists);
+            for (int i = thread; i < S::kRows * kChunks; i += S::kThreads) {
+                const int row = i / kChunks, chunk = i % kChunks;
+                const u8* from = query(row);
+                cp_async16(queries + S::Query::any(row, chunk), from ? from + chunk * 16 : (const u8*)p.q, from);
+            }
+        } else {
+            // As 8-bit keys lie: of 16 elements a thread has four side by side, which are elements 2 i, 2 i + 1, 2 i + 8 and
+            // 2 i + 9 of the product.
+            constexpr int kBlocks = S::kQk / 16;
+#pragma unroll 1
+            for (int i = thread; i < S::kRows * kBlocks; i += S::kThreads) {
+                const int row = i / kBlocks, block = i % kBlocks;
+                const u8* from = query(row);
+                words<16> x = {}, y = {};
+                if (from) x = ld_nc<16>(from + block * 32), y = ld_nc<16>(from + block * 32 + 16);
+                st<16>(smem + S::Query::any(row, 2 * block), {{x.w[0], x.w[2], y.w[0], y.w[2]}});
+                st<16>(smem + S::Query::any(row, 2 * block + 1), {{x.w[1], x.w[3], y.w[1], y.w[3]}});
+            }
         }
     }
     PB_FN void load_q(u32 (&a)[4], int m, int step) const {
         const int at = S::Query::at(first_row + (lane & 15), lane >> 4);
         ldmatrix_x4<false>(a, S::Query::step(queries + at, 2 * step) + m * 16 * S::Query::kBytes);
     }
+    // Of scores in the softmax; modified ones are scaled already.
+    PB_FN float softmax_scale() const { return S::Score::kPlain ? p.scale_log2 : 1.f; }
+    // What the variant makes of scores. Keys that do not exist are for `hide`.
+    PB_FN void modify(float (&s)[S::kPer][kColumns][4], int first_key) const {
+        ScorePlace at;
+        at.request = job->piece.request, at.qo_len = job->piece.qo_len, at.kv_len = job->piece.kv_len;
+        const int last = rows() - 1, row = first() + first_row + lane / 4;
+#pragma unroll 1
+        for (int h = 0; h < 2; h++)
+#pragma unroll
+            for (int m = 0; m < S::kPer; m++) {
+                const int r = min_i(row + 16 * m + 8 * h, last);
+                at.query = groups().of(r);
+                at.head = job->piece.head * p.group + r - at.query * p.group;
+                at.slope = p.alibi_slopes ? bits_of<float>(ld_nc<4>((const float*)p.alibi_slopes + at.head).w[0]) * kLog2E : 0.f;
+#pragma unroll
+                for (int j = 0; j < kColumns; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        at.key = first_key + 8 * j + lane % 4 * 2 + e;
+                        const float x = S::Score::score(h ? s[m][j][2 + e] : s[m][j][e], at, p);
+                        const float y = at.key < at.kv_len && !S::Score::sees(at, p) ? -kInf : x;
+                        if (h) s[m][j][2 + e] = y;
+                        else s[m][j][e] = y;
+                    }
+            }
+    }
     // Scores of keys that a row does not see become -inf.
     PB_FN void hide(float (&s)[S::kPer][kColumns][4], int key) const {
-        const Span span{job->qo_len, job->kv_len};
+        const Span span{job->piece.qo_len, job->piece.kv_len};
         const int last = rows() - 1, row = first() + first_row + lane / 4;
 #pragma unroll
         for (int m = 0; m < S::kPer; m++)
@@ -138,6 +187,9 @@ template <class S> struct Attention {
             if (!job->more) break;
             load_queries();
             cp_async_commit();
+            if constexpr (!S::Score::kPlain && !Keys::kNarrow) {
+                if (p.rotate) turn_queries();
+            }
             attend();
             cp_async_wait<0>();
             __syncthreads();
@@ -146,29 +198,61 @@ template <class S> struct Attention {
         }
     }
 
-    // Copies this set's keys of tile n and looks up those of the tile after it.
-    PB_FN void fetch(Keys& keys, int n, Shared to) const {
-        const int first = n * kTile + set * S::kKeys;
-        keys.copy(p, set_thread, first, job->kv_len, job->k, job->v, to);
-        keys.look_up(p, set_thread, first + kTile, job->kv_len, job->first_page);
+    // Rotary embedding of queries and keys by their positions.
+    PB_FN void turn_queries() const {
+        cp_async_wait<0>();
+        __syncthreads();
+        constexpr int kHalf = S::kQk / 16;
+#pragma unroll 1
+        for (int i = thread; i < S::kRows * kHalf; i += S::kThreads) {
+            const int row = i / kHalf, position = groups().of(first() + row) + job->piece.kv_len - job->piece.qo_len;
+            turn<T, typename S::Query>(p, smem, row, i % kHalf, kHalf, position);
+        }
+        __syncthreads();
+    }
+    PB_FN void turn_keys(int n) const {
+        constexpr int kHalf = S::kQk / 16;
+        unsigned char* const tile = smem + S::kQueryBytes + (set * S::kStages + (int)((u32)n % S::kStages)) * Keys::kBytes;
+#pragma unroll 1
+        for (int i = set_thread; i < S::kKeys * kHalf; i += S::kSet)
+            turn<T, typename Keys::K>(p, tile, i / kHalf, i % kHalf, kHalf, key(n) + i / kHalf);
+        meet();
+    }
+
+    // The first key of this set in tile n, and the table of where its keys lie.
+    PB_FN int key(int n) const { return n * kTile + set * S::kKeys; }
+    PB_FN unsigned char* table(int n) const { return tables + (n & 1) * Keys::kTable; }
+    PB_FN u32 look_up(int n) const {
+        if (set_thread >= S::kKeys) return ~0u;
+        return Keys::look_up(p, key(n) + set_thread, job->piece.kv_len, job->piece.first_page);
+    }
+    PB_FN void note(int n, u32 page) const {
+        if (set_thread < S::kKeys) Keys::note(p, page, key(n) + set_thread, job->k, job->v, table(n) + 16 * set_thread);
     }
 
     PB_FN void attend() {
         int n = job->piece.first;
-        Keys keys;
-        if (n < job->piece.end) keys.look_up(p, set_thread, n * kTile + set * S::kKeys, job->kv_len, job->first_page);
-#pragma unroll
-        for (int i = 0; i < S::kStages - 1; i++) {
-            if (n + i < job->piece.end) fetch(keys, n + i, stages + i * Keys::kBytes);
+        typename Keys::Rows rows;
+#pragma unroll 1
+        for (int i = n; i < n + S::kStages - 1; i++) {
+            if (i < job->piece.end) {
+                note(i, look_up(i));
+                meet();
+                rows.read(set_thread, table(i));
+                Keys::copy(set_thread, rows, stage(i));
+            }
             cp_async_commit();
         }
+        // With fewer tiles nobody has met since a table was last read.
+        if (n + S::kStages - 1 < job->piece.end) note(n + S::kStages - 1, look_up(n + S::kStages - 1));
         if (lane == 0) {
-            const Span span{job->qo_len, job->kv_len};
-            const int last = rows() - 1, row = first() + first_row;
+            const Span span{job->piece.qo_len, job->piece.kv_len};
+            const int last = this->rows() - 1, row = first() + first_row;
             job->seen[warp][0] = span.first(groups().of(min_i(row + 16 * S::kPer - 1, last)), p.window);
             job->seen[warp][1] = span.end(groups().of(min_i(row, last)), p.causal != 0);
         }
         __syncwarp();
+        if constexpr (S::kWide == 1) rows.read(set_thread, table(n + S::kStages - 1));
 #pragma unroll
         for (int m = 0; m < S::kPer; m++) {
             softmax[m] = Softmax{};
@@ -176,38 +260,46 @@ template <class S> struct Attention {
             for (int j = 0; j < kOut; j++) o[m][j][0] = o[m][j][1] = o[m][j][2] = o[m][j][3] = 0.f;
         }
         Query q;
-        if constexpr (S::kHeld) {
+        if constexpr (S::kHeld || S::kWide == 1) {
+            // All threads have loaded queries.
             cp_async_wait<S::kStages - 1>();
             __syncthreads();
+        }
+        if constexpr (S::kHeld) {
 #pragma unroll
             for (int step = 0; step < kSteps; step++) load_q(q[step], 0, step);
         }
-        int now = 0;
         // What does not change is read from shared memory where it is needed: registers are for scores and output.
 #pragma unroll 1
         for (; n < job->piece.end; n++) {
             cp_async_wait<S::kStages - 2>();
             meet();
-            if (n + S::kStages - 1 < job->piece.end)
-                fetch(keys, n + S::kStages - 1, stages + (now == 0 ? S::kStages - 1 : now - 1) * Keys::kBytes);
+            u32 page = 0;
+            if constexpr (S::kWide > 1) rows.read(set_thread, table(n + S::kStages - 1));
+            if (n + S::kStages - 1 < job->piece.end) Keys::copy(set_thread, rows, stage(n + S::kStages - 1));
             cp_async_commit();
-            const Shared tile = stages + now * Keys::kBytes;
-            now = now + 1 == S::kStages ? 0 : now + 1;
-
-            // The scores of the next part are under way while those of this one go through the softmax.
-            constexpr int kParts = S::kKeys / S::kPart;
-            const int key = n * kTile + set * S::kKeys;
-            Scores s[kParts > 1 ? 2 : 1];
-            score(s[0], q, tile, 0);
+            if constexpr (!S::Score::kPlain && !Keys::kNarrow) {
+                if (p.rotate) turn_keys(n);
+            }
+#pragma unroll 1
+            for (int part = 0; part < kParts; part++) {
+                const Shared tile = stage(n);
+                const int first = key(n) + part * S::kPart;
+                Scores s;
+                score(s, q, tile + part * S::kPart * Keys::K::kBytes);
+                if constexpr (!S::Score::kPlain) modify(s, first);
+                if (first < job->seen[warp][0] || first + S::kPart > job->seen[warp][1]) hide(s, first);
 #pragma unroll
-            for (int i = 0; i < kParts; i++) {
-                if (i + 1 < kParts) score(s[(i + 1) % 2], q, tile, i + 1);
-                Scores& now = s[kParts > 1 ? i % 2 : 0];
-                const int first = key + i * S::kPart;
-                if (first < job->seen[warp][0] || first + S::kPart > job->seen[warp][1]) hide(now, first);
-#pragma unroll
-                for (int m = 0; m < S::kPer; m++) softmax[m].take(now[m], o[m], p.scale_log2);
-                add_values(now, tile, i);
+                for (int m = 0; m < S::kPer; m++) softmax[m].take(s[m], o[m], softmax_scale());
+                // It arrives while values are added up.
+                if (part == kParts - 1) page = look_up(n + S::kStages);
+                add_values(s, tile + part * S::kPart * Keys::V::kBytes);
+            }
+            note(n + S::kStages, page);
+            if constexpr (S::kWide == 1) {
+                // A warp alone reads it now, so that the next copy waits for nothing.
+                meet();
+                rows.read(set_thread, table(n + S::kStages));
             }
         }
     }
@@ -215,43 +307,50 @@ template <class S> struct Attention {
     using Scores = float[S::kPer][kColumns][4];
     using Query = u32[S::kHeld ? kSteps : 1][4];
 
-    PB_FN void score(Scores& s, const Query& q, Shared tile, int part) const {
+    PB_FN void score(Scores& s, const Query& q, Shared tile) const {
         const Shared keys = tile + Keys::lane_k(lane);
 #pragma unroll
         for (int m = 0; m < S::kPer; m++)
 #pragma unroll
             for (int j = 0; j < kColumns; j++) s[m][j][0] = s[m][j][1] = s[m][j][2] = s[m][j][3] = 0.f;
-        // Operands are loaded one use ahead.
-        constexpr int kPairs = kColumns / 2;
-        u32 a[2][S::kPer][4], b[2][4];
+        // Operands are loaded one use ahead; one load of 8-bit keys serves two steps.
+        constexpr int kPairs = kColumns / 2, kLoads = kSteps / Keys::kSteps * kPairs;
+        u32 a[2][Keys::kSteps][S::kPer][4], r[2][4];
         load_queries_of(a[0], q, 0);
-        Keys::k(b[0], keys, part * S::kPart, 0);
+        Keys::load_k(r[0], keys, 0, 0);
 #pragma unroll
-        for (int i = 0; i < kSteps * kPairs; i++) {
-            const int step = i / kPairs, j = i % kPairs, next = i + 1;
-            if (next < kSteps * kPairs) {
+        for (int i = 0; i < kLoads; i++) {
+            const int steps = i / kPairs, j = i % kPairs, next = i + 1;
+            if (next < kLoads) {
                 if (next % kPairs == 0) load_queries_of(a[next / kPairs % 2], q, next / kPairs);
-                Keys::k(b[next % 2], keys, part * S::kPart + 16 * (next % kPairs), next / kPairs);
+                Keys::load_k(r[next % 2], keys, 16 * (next % kPairs), next / kPairs);
             }
+#pragma unroll
+            for (int step = 0; step < Keys::kSteps; step++) {
+                u32 b[4];
+                Keys::template operand_k<T>(b, r[i % 2], step);
+#pragma unroll
+                for (int m = 0; m < S::kPer; m++) {
+                    mma_16816<T>(s[m][2 * j], a[steps % 2][step][m], b[0], b[1]);
+                    mma_16816<T>(s[m][2 * j + 1], a[steps % 2][step][m], b[2], b[3]);
+                }
+            }
+        }
+    }
+    PB_FN void load_queries_of(u32 (&a)[Keys::kSteps][S::kPer][4], const Query& q, int steps) const {
+#pragma unroll
+        for (int i = 0; i < Keys::kSteps; i++)
 #pragma unroll
             for (int m = 0; m < S::kPer; m++) {
-                mma_16816<T>(s[m][2 * j], a[step % 2][m], b[i % 2][0], b[i % 2][1]);
-                mma_16816<T>(s[m][2 * j + 1], a[step % 2][m], b[i % 2][2], b[i % 2][3]);
-            }
-        }
-    }
-    PB_FN void load_queries_of(u32 (&a)[S::kPer][4], const Query& q, int step) const {
+                if constexpr (S::kHeld) {
 #pragma unroll
-        for (int m = 0; m < S::kPer; m++) {
-            if constexpr (S::kHeld) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) a[m][e] = q[step][e];
-            } else {
-                load_q(a[m], m, step);
+                    for (int e = 0; e < 4; e++) a[i][m][e] = q[steps * Keys::kSteps + i][e];
+                } else {
+                    load_q(a[i][m], m, steps * Keys::kSteps + i);
+                }
             }
-        }
     }
-    PB_FN void add_values(const Scores& s, Shared tile, int part) {
+    PB_FN void add_values(const Scores& s, Shared tile) {
         const Shared values = tile + Keys::lane_v(lane);
 #pragma unroll
         for (int j = 0; j < kColumns / 2; j++) {
@@ -263,16 +362,22 @@ template <class S> struct Attention {
                 a[m][2] = convert<T>::pair(s[m][2 * j + 1][0], s[m][2 * j + 1][1]);
                 a[m][3] = convert<T>::pair(s[m][2 * j + 1][2], s[m][2 * j + 1][3]);
             }
-            constexpr int kPairs = kOut / 2;
-            u32 b[2][4];
-            Keys::v(b[0], values, part * S::kPart + 16 * j, 0);
+            constexpr int kLoads = kOut / 2 / Keys::kSteps;
+            u32 r[2][4];
+            Keys::load_v(r[0], values, 16 * j, 0);
 #pragma unroll
-            for (int d = 0; d < kPairs; d++) {
-                if (d + 1 < kPairs) Keys::v(b[(d + 1) % 2], values, part * S::kPart + 16 * j, d + 1);
+            for (int i = 0; i < kLoads; i++) {
+                if (i + 1 < kLoads) Keys::load_v(r[(i + 1) % 2], values, 16 * j, i + 1);
 #pragma unroll
-                for (int m = 0; m < S::kPer; m++) {
-                    mma_16816<T>(o[m][2 * d], a[m], b[d % 2][0], b[d % 2][1]);
-                    mma_16816<T>(o[m][2 * d + 1], a[m], b[d % 2][2], b[d % 2][3]);
+                for (int step = 0; step < Keys::kSteps; step++) {
+                    const int d = i * Keys::kSteps + step;
+                    u32 b[4];
+                    Keys::template operand_v<T>(b, r[i % 2], step);
+#pragma unroll
+                    for (int m = 0; m < S::kPer; m++) {
+                        mma_16816<T>(o[m][2 * d], a[m], b[0], b[1]);
+                        mma_16816<T>(o[m][2 * d + 1], a[m], b[2], b[3]);
+                    }
                 }
             }
         }
@@ -283,24 +388,27 @@ template <class S> struct Attention {
     // Rows [kRows][kVo] of a piece, and then their lse, all f32.
     PB_FN void write() {
         const Piece piece = job->piece;
-        const int first_token = job->first_token, first = this->first(), rows = this->rows();
+        const int first_token = job->piece.first_token, first = this->first(), rows = this->rows();
         const bool cut = piece.count > 1;
         float* const own = slot(piece.slot);
         if constexpr (S::kDeep == 1) {
 #pragma unroll
             for (int m = 0; m < S::kPer; m++) {
                 softmax[m].finish();
-#pragma unroll
+                #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const int row = first_row + 16 * m + 8 * h + lane / 4;
                     if (first + row >= rows) continue;
-                    const float lse = softmax[m].lse(h, p.scale_log2);
+                    const float lse = softmax[m].lse(h, softmax_scale());
                     float scale = softmax[m].sum[h] == 0.f ? 0.f : 1.f / softmax[m].sum[h];
                     if (cut) {
-                        float* to = own + row * S::kVo + lane % 4 * 2;
+                        float* to = own + row * S::kVo;
 #pragma unroll
-                        for (int j = 0; j < kOut; j++)
-                            st<8>(to + 8 * j, {{bits_of<u32>(o[m][j][2 * h] * scale), bits_of<u32>(o[m][j][2 * h + 1] * scale)}});
+                        for (int j = 0; j < kOut; j++) {
+                            float x[2];
+                            Keys::two(x, o[m], j, h);
+                            st<8>(to + Keys::column(j, lane), {{bits_of<u32>(x[0] * scale), bits_of<u32>(x[1] * scale)}});
+                        }
                         if (lane % 4 == 0) st<4>(own + S::kRows * S::kVo + row, {{bits_of<u32>(lse)}});
                         continue;
                     }
@@ -309,30 +417,35 @@ template <class S> struct Attention {
                     if (first_token + token >= p.tokens) continue;
                     float whole = lse;
                     scale *= p.v_scale * sink(whole, head);
-                    u8* to = (u8*)p.o + (i64)(first_token + token) * p.o_stride + head * p.o_head_stride + lane % 4 * 4;
+                    u8* to = (u8*)p.o + (i64)(first_token + token) * p.o_stride + head * p.o_head_stride;
 #pragma unroll
-                    for (int j = 0; j < kOut; j++)
-                        st<4>(to + 16 * j, {{convert<T>::pair(o[m][j][2 * h] * scale, o[m][j][2 * h + 1] * scale)}});
+                    for (int j = 0; j < kOut; j++) {
+                        float x[2];
+                        Keys::two(x, o[m], j, h);
+                        st<4>(to + 2 * Keys::column(j, lane), {{convert<T>::pair(x[0] * scale, x[1] * scale)}});
+                    }
                     if (p.lse && lane % 4 == 0) write_lse(first_token + token, head, whole);
                 }
             }
         } else {
             // The sets meet in shared memory, where nobody reads keys any more.
-            float* const all = floats;  // [kDeep][kRows][kVo], then lse [kDeep][kRows]
+            float* const all = (float*)smem;  // [kDeep][kRows][kVo], then lse [kDeep][kRows]
             float* const lses = all + S::kDeep * S::kRows * S::kVo;
-            static_assert(S::kPer == 1 && S::kDeep * S::kRows * (S::kVo + 1) * 4 <= S::kShared, "fits");
             softmax[0].finish();
-#pragma unroll
+            static_assert(S::kPer == 1 && S::kDeep * S::kRows * (S::kVo + 1) * 4 <= S::kShared, "fits");
+            #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int row = 8 * h + lane / 4;
                 const float scale = softmax[0].sum[h] == 0.f ? 0.f : 1.f / softmax[0].sum[h];
-                float* to = all + (set * S::kRows + row) * S::kVo + lane % 4 * 2;
+                float* to = all + (set * S::kRows + row) * S::kVo;
 #pragma unroll
                 for (int j = 0; j < kOut; j++) {
-                    to[8 * j] = o[0][j][2 * h] * scale;
-                    to[8 * j + 1] = o[0][j][2 * h + 1] * scale;
+                    float x[2];
+                    Keys::two(x, o[0], j, h);
+                    to[Keys::column(j, lane)] = x[0] * scale;
+                    to[Keys::column(j, lane) + 1] = x[1] * scale;
                 }
-                if (lane % 4 == 0) lses[set * S::kRows + row] = softmax[0].lse(h, p.scale_log2);
+                if (lane % 4 == 0) lses[set * S::kRows + row] = softmax[0].lse(h, softmax_scale());
             }
             __syncthreads();
             constexpr int kQuads = S::kVo / 4;
@@ -368,7 +481,7 @@ template <class S> struct Attention {
     // The factor of the output and the new lse of a row whose softmax has one more term, which leads to nothing.
     PB_FN float sink(float& lse, int head) const {
         if (!p.sinks) return 1.f;
-        const float s = bits_of<float>(ld_nc<4>((const float*)p.sinks + head).w[0]) * 1.44269504088896341f;
+        const float s = bits_of<float>(ld_nc<4>((const float*)p.sinks + head).w[0]) * kLog2E;
         const float max = max_f(lse, s);
         if (max == -kInf) return 1.f;
         const float kept = exp2_fast(lse - max), sum = kept + exp2_fast(s - max);
@@ -387,6 +500,7 @@ template <class S> struct Attention {
         st<8>(to, {{convert<T>::pair(x[0] * scale, x[1] * scale), convert<T>::pair(x[2] * scale, x[3] * scale)}});
         if (p.lse && quad == 0) write_lse(first_token + token, head, lse);
     }
+    static constexpr int kTogether = 8;  // pieces
     PB_FN void merge(const Piece& piece, int first_token, int first, int rows) {
         PB_SHARED_ARRAY(u32, before, 1);
         u32* const tickets = (u32*)p.plan + piece.ticket;
@@ -395,30 +509,49 @@ template <class S> struct Attention {
         __syncthreads();
         if (before[0] != (u32)piece.count - 1) return;
         if (thread == 0) st<4>(tickets, {{0}});  // for the next launch
+        // Nobody needs keys any more. Loads of many pieces are under way together: there may be as many as blocks.
         constexpr int kQuads = S::kVo / 4;
+        float* const greatest = (float*)smem;
+        for (int row = warp; row < S::kRows && first + row < rows; row += S::kThreads / 32) {
+            float max = -kInf;
+            for (int n = lane; n < piece.count; n += 32) max = max_f(max, lse_of(piece, n, row));
+            max = warp_max(max);
+            if (lane == 0) greatest[row] = max;
+        }
+        __syncthreads();
 #pragma unroll 1
         for (int i = thread; i < S::kRows * kQuads; i += S::kThreads) {
             const int row = i / kQuads, quad = i % kQuads;
             if (first + row >= rows) break;
-            float max = -kInf;
-#pragma unroll 4
-            for (int n = 0; n < piece.count; n++) max = max_f(max, bits_of<float>(ld<4>(part(piece, n) + S::kRows * S::kVo + row).w[0]));
+            const float max = greatest[row];
             float sum = 0.f, x[4] = {};
-#pragma unroll 4
-            for (int n = 0; n < piece.count; n++) {
-                const float* from = part(piece, n);
-                const float lse = bits_of<float>(ld<4>(from + S::kRows * S::kVo + row).w[0]);
-                const words<16> y = ld<16>(from + row * S::kVo + 4 * quad);
-                const float w = lse == -kInf ? 0.f : exp2_fast(lse - max);
-                sum += w;
+#pragma unroll 1
+            for (int n = 0; n < piece.count; n += kTogether) {
+                float lse[kTogether];
+                words<16> y[kTogether];
 #pragma unroll
-                for (int e = 0; e < 4; e++) x[e] += w * bits_of<float>(y.w[e]);
+                for (int j = 0; j < kTogether; j++) {
+                    // The last one again, with no weight, where there are no more.
+                    const int at = min_i(n + j, piece.count - 1);
+                    lse[j] = n + j < piece.count ? lse_of(piece, at, row) : -kInf;
+                    y[j] = ld<16>(part(piece, at) + row * S::kVo + 4 * quad);
+                }
+#pragma unroll
+                for (int j = 0; j < kTogether; j++) {
+                    const float w = lse[j] == -kInf ? 0.f : exp2_fast(lse[j] - max);
+                    sum += w;
+#pragma unroll
+                    for (int e = 0; e < 4; e++) x[e] += w * bits_of<float>(y[j].w[e]);
+                }
             }
             const float scale = sum == 0.f ? 0.f : 1.f / sum;
 #pragma unroll
             for (int e = 0; e < 4; e++) x[e] *= scale;
             write_quad(piece, first_token, first + row, quad, x, sum == 0.f ? -kInf : max + log2f(sum));
         }
+    }
+    PB_FN float lse_of(const Piece& piece, int n, int row) const {
+        return bits_of<float>(ld<4>(part(piece, n) + S::kRows * S::kVo + row).w[0]);
     }
     PB_FN const float* part(const Piece& piece, int n) const {
         return slot(piece.begin + (i64)n * piece.step + (n == 0 ? piece.extra : 0));
@@ -428,7 +561,7 @@ template <class S> struct Attention {
 template <class S> PB_FN void batch_attention(const pb_batch_attention_params& p) {
     PB_DYN_SMEM(smem);
     PB_SHARED_ARRAY(Job, job, 1);
-    Attention<S>(p, job, shared(smem), (float*)smem).run();
+    Attention<S>(p, job, smem).run();
 }
 
 }  // namespace pb

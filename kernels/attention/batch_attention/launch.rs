@@ -5,6 +5,9 @@ use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_batch_attention_params;
 use std::f32::consts::LOG2_E;
 
+/// Buffers for keys and values, as in batch_attention.cuh.
+const STAGES: i64 = 2;
+
 fn group(call: &Checked<'_>) -> i64 {
     call.dim("qo_heads") / call.dim("kv_heads")
 }
@@ -24,6 +27,24 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     attention::check_lengths(call, call.dim("tokens"), wrong);
     attention::check_aligned(call, &["q", "k", "v", "o", "partial"], wrong);
     attention::check_pages(call, &["k", "v"], wrong);
+    let modified = call.int("score") != 0;
+    let given = |name: &str| call.given(name);
+    let asked = |name: &str| call.scalar(name) != 0.0;
+    let only = [
+        ("mask", given("mask")),
+        ("alibi_slopes", given("alibi_slopes")),
+        ("logits_soft_cap", asked("logits_soft_cap")),
+        ("rope_theta", asked("rope_theta")),
+    ];
+    for (name, _) in only.iter().filter(|(_, is)| *is && !modified) {
+        wrong.add(name, "presence", "none with plain scores", "one; score = modified takes it");
+    }
+    if given("mask") != given("mask_indptr") {
+        wrong.add("mask_indptr", "presence", "one with mask, and only then", "the other");
+    }
+    if asked("rope_theta") && call.tensor("k").dtype.bytes() == 1 {
+        wrong.add("rope_theta", "value", "0 with 8-bit keys, which have no room for turned ones", "a rotary embedding");
+    }
     let Some(group) = attention::group(call.dim("qo_heads"), kv_heads, wrong) else { return };
     let tile = tile(call);
     let blocks = call.int("processors") * tile.blocks;
@@ -35,23 +56,19 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
-    let tile = tile(call);
-    // A third buffer fits, with a second block beside it, where a multiprocessor has 227 KB.
-    let roomy = target.arch().is_some_and(|a| (90..120).contains(&a.0));
-    if tile.rows == 16 && call.dim("qk_dim") <= 128 && roomy {
-        choices.push(&[16, 3]);
-    }
-    choices.push(&[tile.rows as u32, 2]);
+pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
+    choices.push(&[tile(call).rows as u32]);
 }
 
-pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
+pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {
     let [o, lse, q, k, v] = ["o", "lse", "q", "k", "v"].map(|name| call.tensor(name));
     let (tile, kv_heads, tokens) = (tile(call), call.dim("kv_heads"), call.dim("tokens"));
     let (qk_dim, vo_dim) = (call.dim("qk_dim"), call.dim("vo_dim"));
     let layout = Layout::new(call.dim("plan_words"), call.int("processors") * tile.blocks, kv_heads);
     let (page_multiply, page_shift) = divisor(call.dim("page_size"));
     let (group_multiply, group_shift) = divisor(group(call));
+    let (cap, theta) = (call.scalar("logits_soft_cap"), f64::from(call.scalar("rope_theta")));
+    let step = theta.powf(-2.0 / qk_dim as f64);
     let scale = match call.scalar("sm_scale") {
         0.0 => 1.0 / (qk_dim as f32).sqrt(),
         some => some,
@@ -75,10 +92,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         k_entry_stride: bytes(k, 1) as u32,
         v_stride: bytes(v, 0) as u32,
         v_entry_stride: bytes(v, 1) as u32,
-        qo_indptr: call.tensor("qo_indptr").data,
-        kv_indptr: call.tensor("kv_indptr").data,
         kv_indices: call.tensor("kv_indices").data,
-        kv_last_page_len: call.tensor("kv_last_page_len").data,
         sinks: call.tensor("sinks").data,
         pages: call.dim("pages"),
         slots: call.dim("partial_words") / piece(call, tile),
@@ -87,7 +101,6 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         group_multiply,
         group_shift,
         tokens: tokens as i32,
-        qo_len: (tokens / call.dim("batch").max(1)) as i32,
         page_size: call.dim("page_size") as i32,
         group: group(call) as i32,
         kv_heads: kv_heads as i32,
@@ -95,9 +108,30 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         window: call.int("window_left") as i32,
         scale_log2: scale * LOG2_E,
         v_scale: call.scalar("v_scale"),
+        mask: call.tensor("mask").data,
+        mask_indptr: call.tensor("mask_indptr").data,
+        alibi_slopes: call.tensor("alibi_slopes").data,
+        rotate: i32::from(theta != 0.0),
+        cap_in: if cap == 0.0 { 0.0 } else { 2.0 * scale * LOG2_E / cap },
+        cap_out: cap * LOG2_E,
+        coarse: powers(1.0 / f64::from(call.scalar("rope_scale")), step.powi(16)),
+        fine: powers(1.0, step),
     };
     let sets = if tile.rows == 16 { tile.threads / 32 } else { 1 };
     let keys = tile.keys / sets * (qk_dim + vo_dim) * k.dtype.bytes() as i64;
-    let shared = tile.rows * qk_dim * 2 + sets * i64::from(tactic.0[1]) * keys;
+    // Queries, buffers, and two tables of sixteen bytes a key.
+    let shared = tile.rows * qk_dim * 2 + sets * STAGES * keys + 2 * 16 * tile.keys;
     Launch::new(Params::new(params), [layout.blocks as u32, 1, 1], tile.threads as u32).shared(shared as u32)
+}
+
+/// `first · step^i`, each as an f32 and what that leaves.
+fn powers<const N: usize>(first: f64, step: f64) -> [f32; N] {
+    let mut table = [0.0; N];
+    let mut power = first;
+    for pair in table.chunks_exact_mut(2) {
+        pair[0] = power as f32;
+        pair[1] = (power - f64::from(pair[0])) as f32;
+        power *= step;
+    }
+    table
 }

@@ -23,11 +23,11 @@ typedef struct pb_batch_attention_params {
     pb_u32 k_entry_stride;
     pb_u32 v_stride;
     pb_u32 v_entry_stride;
-    const void* qo_indptr;        /* i32 [batch + 1], or absent: request b has tokens b*qo_len to before (b+1)*qo_len */
-    const void* kv_indptr;        /* i32 [batch + 1], in pages */
     const void* kv_indices;       /* i32 [kv_pages], or absent: page i is page i */
-    const void* kv_last_page_len; /* i32 [batch], or absent: every page is full */
     const void* sinks;            /* f32 [kv_heads * group], or absent */
+    const void* mask;             /* bits, the lowest first, or absent; of request b: query by query its keys */
+    const void* mask_indptr;      /* i32 [batch + 1]: the byte where those of each request begin */
+    const void* alibi_slopes;     /* f32 [kv_heads * group], or absent */
     pb_i64 pages;
     pb_i64 slots; /* of partial */
     pb_u32 page_multiply;
@@ -35,14 +35,18 @@ typedef struct pb_batch_attention_params {
     pb_u32 group_multiply;
     pb_i32 group_shift;
     pb_i32 tokens;
-    pb_i32 qo_len;
     pb_i32 page_size;
     pb_i32 group;
     pb_i32 kv_heads;
     pb_i32 causal;
     pb_i32 window;     /* keys before its own that a query sees; negative: all */
+    pb_i32 rotate;     /* whether queries and keys turn by their positions */
     float scale_log2;  /* of scores, times log2(e) */
     float v_scale;     /* of the output */
+    float cap_in;      /* of scores, times 2 log2(e) / soft cap */
+    float cap_out;     /* soft cap times log2(e); 0: none */
+    float coarse[16];  /* frequencies 0, 16, 32 ... of eight, each an f32 and what that leaves */
+    float fine[32];    /* what the others are multiplied with: sixteen, likewise */
 } pb_batch_attention_params;
 
 #endif

@@ -5,6 +5,15 @@ import math
 import torch
 
 
+def turn(x, positions, theta, scale):
+    """Pairs (i, i + half) of x [tokens, heads, size] turned by position * theta^(-2i/size) / scale, in f32."""
+    half = x.shape[-1] // 2
+    frequency = (theta ** (-torch.arange(half, dtype=torch.float64) / half) / scale).float()
+    angle = (positions.float()[:, None] * frequency).double()[:, None]
+    a, b = x[..., :half], x[..., half:]
+    return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
+
+
 @torch.no_grad()
 def run(
     plan,
@@ -17,8 +26,15 @@ def run(
     kv_indices,
     kv_last_page_len,
     sinks,
+    mask,
+    mask_indptr,
+    alibi_slopes,
     sm_scale,
     v_scale,
+    score,
+    logits_soft_cap,
+    rope_theta,
+    rope_scale,
     causal,
     window_left,
     rows,
@@ -38,14 +54,25 @@ def run(
         end = begin + tokens // batch if qo_indptr is None else int(qo_indptr[request + 1])
         keys = k[pages].flatten(0, 1)[:kv_len].double().repeat_interleave(group, 1)
         values = v[pages].flatten(0, 1)[:kv_len].double().repeat_interleave(group, 1)
-        scores = torch.einsum("ihd,jhd->hij", q[begin:end].double(), keys) * scale
         own = (torch.arange(end - begin) + kv_len - (end - begin))[:, None]
         j = torch.arange(kv_len)[None, :]
+        queries = q[begin:end].double()
+        if rope_theta:
+            queries, keys = (turn(x, at, rope_theta, rope_scale) for x, at in ((queries, own[:, 0]), (keys, j[0])))
+        scores = torch.einsum("ihd,jhd->hij", queries, keys) * scale
+        if logits_soft_cap:
+            scores = logits_soft_cap * torch.tanh(scores / logits_soft_cap)
+        if alibi_slopes is not None:
+            scores = scores + alibi_slopes.double()[:, None, None] * (j - own)
         hidden = torch.zeros(end - begin, kv_len, dtype=torch.bool)
         if causal:
             hidden |= j > own
         if window_left >= 0:
             hidden |= j < own - window_left
+        if mask is not None:
+            bits = torch.arange((end - begin) * kv_len)
+            found = mask[int(mask_indptr[request]) + bits // 8].long() >> (bits % 8) & 1
+            hidden |= found.reshape(end - begin, kv_len) == 0
         scores = scores.masked_fill(hidden, -math.inf)
         if sinks is not None:
             sink = sinks.double()[:, None, None].expand(-1, end - begin, 1)

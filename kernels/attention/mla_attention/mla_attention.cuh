@@ -41,8 +41,7 @@ struct MlaTile : MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 
 struct MlaJob {
     Walk walk;
     Piece piece;
-    int first_token, qo_len, kv_len, more;
-    i64 first_page;
+    int more;
     u32 before;
     alignas(4) u8 far[8];  // of warps: whether one of its scores is far above its row's base
 };
@@ -74,37 +73,21 @@ template <class S> struct MlaAttention {
     PB_FN Shared stage(int i) const { return smem + S::kStagesAt + i * Keys::kBytes; }
     PB_FN Divisor groups() const { return {p.group_multiply, p.group_shift}; }
     PB_FN int first() const { return job->piece.tile * S::kRows; }
-    PB_FN int rows() const { return job->qo_len * p.group; }
+    PB_FN int rows() const { return job->piece.qo_len * p.group; }
     // The warps of a group.
     PB_FN void meet() const {
         if constexpr (S::kGroups == 1) __syncthreads();
         else bar_sync(1 + group, 32 * S::kOf);
     }
 
-    PB_FN void find_job() const {
-        job->more = job->walk.next(p, job->piece);
-        if (!job->more) return;
-        const int b = job->piece.request;
-        const i32 *kv_indptr = (const i32*)p.kv_indptr + b, *last_page_len = (const i32*)p.kv_last_page_len;
-        job->first_token = b * p.qo_len;
-        job->qo_len = p.qo_len;
-        if (p.qo_indptr) {
-            const i32* qo_indptr = (const i32*)p.qo_indptr + b;
-            job->first_token = (i32)ld_nc<4>(qo_indptr).w[0];
-            job->qo_len = (i32)ld_nc<4>(qo_indptr + 1).w[0] - job->first_token;
-        }
-        const i32 page = (i32)ld_nc<4>(kv_indptr).w[0], end = (i32)ld_nc<4>(kv_indptr + 1).w[0];
-        job->first_page = page;
-        job->kv_len = keys_of(end - page, p.page_size, last_page_len ? (i32)ld_nc<4>(last_page_len + b).w[0] : p.page_size);
-    }
     PB_FN void load_queries() const {
         constexpr int kChunks = Row::kChunks;
         const int rows = this->rows(), first = this->first();
 #pragma unroll 2
         for (int i = thread; i < S::kRows * kChunks; i += S::kThreads) {
             const int row = i / kChunks, chunk = i % kChunks, token = groups().of(first + row);
-            const bool exists = first + row < rows && job->first_token + token < p.tokens;
-            const i64 at = exists ? job->first_token + token : 0;
+            const bool exists = first + row < rows && job->piece.first_token + token < p.tokens;
+            const i64 at = exists ? job->piece.first_token + token : 0;
             const int head = exists ? first + row - token * p.group : 0;
             const u8* from = (const u8*)p.q_nope + at * p.q_nope_stride + head * p.q_nope_head_stride + chunk * 16;
             if (chunk >= Latent::kNopeChunks)
@@ -117,7 +100,7 @@ template <class S> struct MlaAttention {
         if (thread == 0) job->walk.begin((const i32*)p.plan);
 #pragma unroll 1
         while (true) {
-            if (thread == 0) find_job();
+            if (thread == 0) job->more = job->walk.next(p, job->piece);
             __syncthreads();
             if (!job->more) break;
             load_queries();
@@ -130,25 +113,25 @@ template <class S> struct MlaAttention {
 
     // Copies tile n and looks up the one after it.
     PB_FN void fetch(Keys& keys, int n, int to) const {
-        keys.template copy<0, Keys::kPasses>(p, thread, n * S::kKeys, job->kv_len, stage(to));
-        keys.look_up(p, thread, (n + 1) * S::kKeys, job->kv_len, job->first_page);
+        keys.template copy<0, Keys::kPasses>(p, thread, n * S::kKeys, job->piece.kv_len, stage(to));
+        keys.look_up(p, thread, (n + 1) * S::kKeys, job->piece.kv_len, job->piece.first_page);
     }
 
     PB_FN void attend() {
         constexpr int kAhead = S::kStages > 1 ? S::kStages - 1 : 1;
         int n = job->piece.first * S::kRatio;
-        const int end = min_i(job->piece.end * S::kRatio, (job->kv_len + S::kKeys - 1) / S::kKeys);
+        const int end = min_i(job->piece.end * S::kRatio, (job->piece.kv_len + S::kKeys - 1) / S::kKeys);
         Keys keys;
-        if (n < end) keys.look_up(p, thread, n * S::kKeys, job->kv_len, job->first_page);
+        if (n < end) keys.look_up(p, thread, n * S::kKeys, job->piece.kv_len, job->piece.first_page);
 #pragma unroll
         for (int i = 0; i < kAhead; i++) {
             if (n + i < end) fetch(keys, n + i, i);
             cp_async_commit();
         }
         Keys later = keys;
-        if (S::kPrefetch && n < end) later.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len, job->first_page);
+        if (S::kPrefetch && n < end) later.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->piece.kv_len, job->piece.first_page);
         // Up to which key all rows of this warp's scores see all.
-        const Span span{job->qo_len, job->kv_len};
+        const Span span{job->piece.qo_len, job->piece.kv_len};
         const int seen = span.end(groups().of(min_i(first() + score_row, rows() - 1)), p.causal != 0);
         base[0] = base[1] = -kInf;
         sum[0] = sum[1] = 0.f;
@@ -164,19 +147,19 @@ template <class S> struct MlaAttention {
             const int next = now == 0 ? S::kStages - 1 : now - 1;
             constexpr int kEarly = S::kSpread ? Keys::kPasses / 2 : Keys::kPasses;
             if (S::kStages > 1 && n + kAhead < end)
-                keys.template copy<0, kEarly>(p, thread, (n + kAhead) * S::kKeys, job->kv_len, stage(next));
+                keys.template copy<0, kEarly>(p, thread, (n + kAhead) * S::kKeys, job->piece.kv_len, stage(next));
             float s[kScores][4];
             if constexpr (S::kSplit == 1) score(s, stage(now) + part * S::kPart * Row::kBytes);
             else score_split(s, stage(now) + part * S::kPart * Row::kBytes);
             if (S::kStages > 1) {
                 if (n + kAhead < end) {
-                    keys.template copy<kEarly, Keys::kPasses>(p, thread, (n + kAhead) * S::kKeys, job->kv_len, stage(next));
+                    keys.template copy<kEarly, Keys::kPasses>(p, thread, (n + kAhead) * S::kKeys, job->piece.kv_len, stage(next));
                     if (S::kPrefetch) {
                         keys = later;
-                        keys.prefetch(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len);
-                        later.look_up(p, thread, (n + kAhead + 2) * S::kKeys, job->kv_len, job->first_page);
+                        keys.prefetch(p, thread, (n + kAhead + 1) * S::kKeys, job->piece.kv_len);
+                        later.look_up(p, thread, (n + kAhead + 2) * S::kKeys, job->piece.kv_len, job->piece.first_page);
                     } else {
-                        keys.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->kv_len, job->first_page);
+                        keys.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->piece.kv_len, job->piece.first_page);
                     }
                 }
                 cp_async_commit();
@@ -319,7 +302,7 @@ template <class S> struct MlaAttention {
     }
     // Scores of keys that a row does not see become -inf.
     PB_FN void hide(float (&s)[kScores][4], int key) const {
-        const Span span{job->qo_len, job->kv_len};
+        const Span span{job->piece.qo_len, job->piece.kv_len};
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int i = groups().of(min_i(first() + score_row + 8 * h + lane / 4, rows() - 1));
@@ -439,7 +422,7 @@ template <class S> struct MlaAttention {
     }
 
     PB_FN void write() const {
-        const Output out{p, job->piece, job->first_token, first(), rows()};
+        const Output out{p, job->piece, first(), rows()};
         const bool cut = job->piece.count > 1;
         float* const own = out.slot(job->piece.slot);
 #pragma unroll

@@ -24,10 +24,7 @@ typedef struct pb_mla_attention_params {
     pb_u32 ckv_entry_stride;
     pb_u32 kpe_stride;
     pb_u32 kpe_entry_stride;
-    const void* qo_indptr;        /* i32 [batch + 1], or absent: request b has tokens b*qo_len to before (b+1)*qo_len */
-    const void* kv_indptr;        /* i32 [batch + 1], in pages */
-    const void* kv_indices;       /* i32 [kv_pages], or absent: page i is page i */
-    const void* kv_last_page_len; /* i32 [batch], or absent: every page is full */
+    const void* kv_indices; /* i32 [kv_pages], or absent: page i is page i */
     pb_i64 pages;
     pb_i64 slots; /* of partial */
     pb_u32 page_multiply;
@@ -35,7 +32,6 @@ typedef struct pb_mla_attention_params {
     pb_u32 group_multiply;
     pb_i32 group_shift;
     pb_i32 tokens;
-    pb_i32 qo_len;
     pb_i32 page_size;
     pb_i32 group;    /* heads */
     pb_i32 kv_heads; /* 1 */

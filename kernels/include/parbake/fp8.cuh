@@ -23,6 +23,9 @@ template <class T> inline constexpr bool is_fp8 = false;
 template <> inline constexpr bool is_fp8<e4m3> = true;
 template <> inline constexpr bool is_fp8<e5m2> = true;
 
+template <class T> inline constexpr bool is_e5m2 = false;
+template <> inline constexpr bool is_e5m2<e5m2> = true;
+
 // The largest finite value.
 template <class T> inline constexpr float kLargest = 0.f;
 template <> inline constexpr float kLargest<e4m3> = 448.f;
@@ -109,5 +112,27 @@ template <> struct convert<ue8m0> {
         return {(u8)(exponent + (mantissa > (exponent ? 0u : 0x400000u)))};
     }
 };
+
+// Four values of an 8-bit type as two words of a 16-bit type, exactly; the first two in `lo`.
+template <class From, class To> PB_FN void widen(u32 v, u32& lo, u32& hi) {
+    if constexpr (is_e5m2<From> && !is_bf16<To>) {
+        // The upper half of an f16.
+        lo = (v & 0xffu) << 8 | (v & 0xff00u) << 16;
+        hi = (v >> 8 & 0xff00u) | (v & 0xff000000u);
+#if PB_FP8_CVT
+    } else if constexpr (!is_e5m2<From> && !is_bf16<To>) {
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(lo) : "h"((u16)v));
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(hi) : "h"((u16)(v >> 16)));
+    } else if constexpr (!is_e5m2<From>) {
+        u32 a, b;
+        widen<From, f16>(v, a, b);
+        lo = convert<To>::pair(lo_f32<f16>(a), hi_f32<f16>(a));
+        hi = convert<To>::pair(lo_f32<f16>(b), hi_f32<f16>(b));
+#endif
+    } else {
+        lo = convert<To>::pair(to_f32(From{(u8)v}), to_f32(From{(u8)(v >> 8)}));
+        hi = convert<To>::pair(to_f32(From{(u8)(v >> 16)}), to_f32(From{(u8)(v >> 24)}));
+    }
+}
 
 }  // namespace pb

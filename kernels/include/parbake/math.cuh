@@ -4,6 +4,8 @@
 
 namespace pb {
 
+inline constexpr float kLog2E = 1.44269504088896341f;
+
 template <class T> PB_FN T min_i(T a, T b) {
     return a < b ? a : b;
 }
@@ -38,6 +40,12 @@ PB_FN float rsqrt_fast(float v) {
 #else
     return 1.0f / sqrtf(v);
 #endif
+}
+
+// n / d for n < 2^31, by what the launcher found for d: magic = floor(2^(31 + l) / d) + 1, shift = 31 + l, where l is the
+// least number with 2^l >= d. A division by a number that only the launch knows costs ten times that.
+PB_FN u32 quotient(u32 n, u32 magic, u32 shift) {
+    return (u32)((u64)n * magic >> shift);
 }
 
 }  // namespace pb

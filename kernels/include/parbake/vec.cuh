@@ -84,6 +84,27 @@ template <int kBytes> PB_FN words<kBytes> ld_nc(const void* ptr PB_AT) {
 #endif
 }
 
+// array[i], or `otherwise` without an array. Nothing waits for the load until the value is used.
+PB_FN u32 ld_nc_or(const void* array, i64 i, u32 otherwise PB_AT) {
+#if PB_DEVICE
+    u32 r;
+    asm volatile("{.reg .pred there; setp.ne.u64 there, %1, 0; mov.u32 %0, %3; @there ld.global.nc.u32 %0, [%2];}"
+                 : "=&r"(r)
+                 : "l"(array), "l"((const u32*)array + i), "r"(otherwise));
+    return r;
+#else
+    return array ? ld_nc<4>((const u32*)array + i PB_PASS_AT).w[0] : otherwise;
+#endif
+}
+// Brings what a thread reads later into the first cache.
+PB_FN void prefetch(const void* ptr) {
+#if PB_DEVICE
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(ptr));
+#else
+    (void)ptr;
+#endif
+}
+
 // The same from an address that is only aligned to T: one access per value.
 template <int kBytes, class T> PB_FN words<kBytes> gather_nc(const T* ptr PB_AT) {
     words<kBytes> r;

@@ -5,7 +5,6 @@ use crate::output::Failure;
 use parbake::decision::Origin;
 use parbake::trial::Trial;
 use parbake::{Library, OpId, Place, driver};
-use parbake_codegen::artifact;
 use parbake_codegen::toolchain::Toolchain;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::report::{Class, Report};
@@ -62,9 +61,8 @@ fn keys(n: usize, config: &Config, rows: &mut Vec<Row>) -> Result<(), Failure> {
 fn key(library: &Library, op: OpId, spec: &Spec, toolchain: &dyn Toolchain) -> Result<(), parbake::Error> {
     let def = library.definition(op);
     let index = (library.id(op, spec)?, spec.id_key(def));
-    let source_key = spec.source_key(def, library.sources_digest(op)?).digest;
-    let build_key = artifact::build_key(toolchain, def, source_key, Target::Host, Profile::Release);
-    std::hint::black_box((index, build_key));
+    let keys = library.build_key(op, spec, Target::Host, toolchain, Profile::Release)?;
+    std::hint::black_box((index, keys));
     Ok(())
 }
 

@@ -1,10 +1,9 @@
 //! Making what a plan asks for: from the store what it holds, the rest in worker processes.
 
 use super::progress::Meter;
-use super::{Bake, Toolchains, made_by};
+use super::{Bake, Toolchains, keys, made_by};
 use crate::output::{Failure, Output};
-use parbake::Library;
-use parbake_codegen::artifact;
+use parbake::{Keys, Library};
 use parbake_codegen::baking::costs::{Cost, Costs};
 use parbake_codegen::baking::governor::Governor;
 use parbake_codegen::baking::pool::{Outcome, Pool, Request, Task, Unit};
@@ -124,9 +123,8 @@ fn planned(
     profile: Profile,
     unit: &Unit,
 ) -> Result<(), Failure> {
-    let source_key = job.spec.source_key(job.op, library.sources_digest(library.op(&job.op.name)?)?).digest;
-    let key = artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, job.target, profile).digest;
-    if unit.metadata.build_key == key {
+    let Keys { source_key, build_key } = keys(library, job, toolchains, profile)?;
+    if unit.metadata.build_key == build_key {
         return Ok(());
     }
     let what = format!("the sources of {} changed during the bake; nothing was written", job.op.path());

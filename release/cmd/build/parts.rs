@@ -1,10 +1,9 @@
 //! Building in parts: what decides the result, one shard of it, one bundle a target, and the plan as a folder.
 
-use super::{Bake, Baked, Ready, Toolchains, check_output, made_by, params, ready, write};
+use super::{Bake, Baked, Ready, Toolchains, check_output, keys, made_by, params, ready, write};
 use crate::output::{Failure, Output};
 use crate::text;
-use parbake::Library;
-use parbake_codegen::artifact;
+use parbake::{Keys, Library};
 use parbake_codegen::baking::costs::Costs;
 use parbake_codegen::baking::{self, Plan};
 use parbake_codegen::parts::{
@@ -70,11 +69,8 @@ pub(super) fn units(
     profile: Profile,
 ) -> Result<Vec<Unit>, Failure> {
     let unit = |job: &baking::Job<'_>| {
-        let (target, uri) = (job.target, job.spec.uri.clone());
-        let sources = library.sources_digest(library.op(&job.op.name)?)?;
-        let source_key = job.spec.source_key(job.op, sources).digest;
-        let key = artifact::build_key(&*toolchains[&made_by(job)], job.op, source_key, target, profile);
-        Ok(Unit { source_key, target, build_key: key.digest, uri })
+        let Keys { source_key, build_key } = keys(library, job, toolchains, profile)?;
+        Ok(Unit { source_key, target: job.target, build_key, uri: job.spec.uri.clone() })
     };
     plan.jobs.iter().map(unit).collect()
 }

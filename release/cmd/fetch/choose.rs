@@ -30,19 +30,33 @@ pub(super) struct Job {
     pub(super) signature: Option<File>,
 }
 
-/// What this library uses of an index: its own version if that is there, else the newest that fits.
-pub(super) fn version(index: &Index) -> Result<&Version, String> {
+/// A version whose bundles this library can use.
+pub(super) fn release(text: &str) -> Result<String, String> {
+    let details = Details { library: text.to_owned(), launch_abi: LAUNCH_ABI, ..Details::default() };
+    match Library::accepts(&details) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("this library is {VERSION} and takes bundles of its caret range only")),
+    }
+}
+
+/// What this library uses of an index: the version that is asked for and no other, else its own if that is there, else the
+/// newest that fits.
+pub(super) fn version<'a>(index: &'a Index, asked: Option<&str>) -> Result<&'a Version, String> {
     let fits = |v: &&Version| {
         let details = Details { library: v.library.clone(), launch_abi: v.launch_abi, ..Details::default() };
         Library::accepts(&details)
     };
-    let mut fitting: Vec<&Version> = index.versions.iter().filter(fits).collect();
+    let asked_for = |v: &&Version| asked.is_none_or(|asked| v.library == asked);
+    let mut fitting: Vec<&Version> = index.versions.iter().filter(fits).filter(asked_for).collect();
     fitting.sort_by(|a, b| (a.library == VERSION).cmp(&(b.library == VERSION)).then(order(&a.library, &b.library)));
     fitting.pop().ok_or_else(|| {
         let all = index.versions.iter().map(|v| format!("{} (launch ABI {})", v.library, v.launch_abi));
         let all: Vec<String> = all.collect();
         let all = if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
-        format!("it has nothing for version {VERSION}, launch ABI {LAUNCH_ABI}; there is {all}")
+        match asked {
+            Some(asked) => format!("its index has nothing of version {asked} (--release); there is {all}"),
+            None => format!("it has nothing for version {VERSION}, launch ABI {LAUNCH_ABI}; there is {all}"),
+        }
     })
 }
 
@@ -116,7 +130,7 @@ mod tests {
 
     fn names(index: &Index, op: &str, target: &str) -> Vec<String> {
         let want = Want { op: op.to_owned(), target: target.parse().unwrap() };
-        let picked = pick(version(index).unwrap(), &[want.clone()].into()).unwrap();
+        let picked = pick(version(index, None).unwrap(), &[want.clone()].into()).unwrap();
         let name = |job: &Job| format!("{}{}", job.bundle.name(), if job.signature.is_some() { "+" } else { "" });
         picked.get(&want).map(|jobs| jobs.iter().map(name).collect()).unwrap_or_default()
     }
@@ -141,13 +155,16 @@ mod tests {
         let (major, rest) = VERSION.split_once('.').unwrap();
         let minor: u32 = rest.split('.').next().unwrap().parse().unwrap();
         let later = |patch: u32| format!("{major}.{minor}.{patch}");
-        let of = |versions: &[&str]| {
+        let of = |versions: &[&str], asked: Option<&str>| {
             let files: Vec<_> = versions.iter().map(|v| (*v, "a.pbk", "norm/rmsnorm", "80")).collect();
-            version(&index(&files)).map(|v| v.library.clone())
+            version(&index(&files), asked).map(|v| v.library.clone())
         };
-        assert_eq!(of(&["99.0.0", VERSION, &later(77)]).unwrap(), VERSION);
-        assert_eq!(of(&["99.0.0", &later(100), &later(77)]).unwrap(), later(100));
-        let nothing = of(&["99.0.0"]).unwrap_err();
+        assert_eq!(of(&["99.0.0", VERSION, &later(77)], None).unwrap(), VERSION);
+        assert_eq!(of(&["99.0.0", &later(100), &later(77)], None).unwrap(), later(100));
+        assert_eq!(of(&["99.0.0", VERSION, &later(77)], Some(&later(77))).unwrap(), later(77));
+        let older = of(&[&later(77), VERSION], Some(&later(100))).unwrap_err();
+        assert!([VERSION, &later(77), &later(100)].iter().all(|v| older.contains(*v)), "{older}");
+        let nothing = of(&["99.0.0"], None).unwrap_err();
         assert!(nothing.contains(VERSION) && nothing.contains("99.0.0"), "{nothing}");
     }
 }

@@ -6,7 +6,7 @@ use super::partial::{self, Partial};
 use super::source::{Open, Refusal, Reply, broken};
 use crate::cmd::publish::digest;
 use crate::output;
-use crate::published::File as Row;
+use crate::published::{File as Row, order};
 use crate::seal::{Seal, Trust};
 use parbake::signature;
 use parbake_model::Digest;
@@ -24,6 +24,8 @@ const ANEW: usize = 3;
 /// Where bundles go, and what they must be.
 pub(super) struct Place<'a> {
     pub(super) folder: &'a Path,
+    /// The version that is taken although nobody asked for it: it replaces no newer one.
+    pub(super) fallback: Option<&'a str>,
     pub(super) trust: &'a Trust,
     /// Whether the SHA-256 of the index counts.
     pub(super) checksum: bool,
@@ -95,6 +97,7 @@ impl Place<'_> {
             self.meter.add(row.size);
             return Ok(done(State::Present, 0, seal, row.sha256, true));
         }
+        self.not_older(&place, row)?;
         let signature = job.signature.as_ref().map(|row| self.signature(source, row)).transpose()?;
         let mut part = Partial::take(self.folder, row.sha256, row.name(), self.patience).map_err(|e| self.here(e))?;
         // Whoever it was waited for has brought it.
@@ -134,6 +137,19 @@ impl Place<'_> {
             output::note(format!("warning: {name}: its SHA-256 was not required (PARBAKE_CHECKSUM=off): {what}"));
         }
         Ok(done(State::Fetched, resumed, seal, sha256, checksum))
+    }
+
+    /// What is served again from earlier days is signed as well as what replaced it.
+    fn not_older(&self, place: &Path, row: &Row) -> Result<(), Stop> {
+        let Some(version) = self.fallback else { return Ok(()) };
+        let there = File::open(place).ok().and_then(|file| Bundle::open(file).ok());
+        let newer = there.filter(|there| order(there.library(), version).is_gt());
+        newer.map_or(Ok(()), |there| {
+            let (path, there) = (&row.path, there.library());
+            let why =
+                format!("{path} is of version {version}, and what has its name here is of {there}, which is newer");
+            Err(Stop::Source(format!("{why}; to go back: --release {version}")))
+        })
     }
 
     /// Whether a bundle is in its place as it should be, and what its signature is worth.

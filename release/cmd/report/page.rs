@@ -4,7 +4,7 @@ use super::Facts;
 use super::matrix::{Hole, Matrix};
 use super::treemap::{self, Node};
 use crate::difference::{Difference, Held};
-use crate::html::{Html, escape};
+use crate::html::{Html, breakable, escape};
 use crate::text;
 use parbake_codegen::baking::costs::Costs;
 use parbake_model::Target;
@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const STYLE: &str = "\
-.wide{overflow-x:auto}.map{min-width:760px;width:100%}.map rect{stroke:var(--paper);stroke-width:1}\
+.map{width:100%}.map.narrow{display:none}.map rect{stroke:var(--paper);stroke-width:1}\
 .matrix td.c{text-align:center;font-variant-numeric:tabular-nums}.matrix td.full{background:#2b8a3e38}\
 .matrix td.part{background:#f0a02048}.matrix td.none{background:#d6303a40}.matrix th.c{text-align:center}\
-.matrix td:first-child,.matrix th:first-child{position:sticky;left:0;background:var(--paper)}.wide{margin-bottom:1em}table{margin-bottom:.7em}\
-@media(max-width:600px){.matrix td:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8em}}\
-summary{cursor:pointer;padding:3px 0}td.long{white-space:normal;min-width:22em;overflow-wrap:anywhere}h2{margin-top:1.8em}";
+.matrix td:first-child,.matrix th:first-child{position:sticky;left:0;background:var(--paper)}table,.map{margin-bottom:.7em}\
+@media(max-width:600px){.map.wide{display:none}.map.narrow{display:block}}\
+summary{cursor:pointer;padding:3px 0}h2{margin-top:1.8em}";
 
 /// Renders the page. `changes` is there if an earlier release was named.
 pub(super) fn render(facts: &Facts<'_>, matrix: &Matrix, costs: &Costs, changes: Option<&Difference>) -> String {
@@ -38,13 +38,13 @@ fn head(page: &mut Html, facts: &Facts<'_>) {
     let rows = facts.bundles.iter().map(|bundle| {
         vec![
             bundle.name.clone(),
-            format!("{}, launch ABI {}", bundle.details.library, bundle.details.launch_abi),
             text::bytes(bundle.bytes),
-            bundle.index.clone(),
             bundle.signature.clone(),
+            format!("{}, launch ABI {}", bundle.details.library, bundle.details.launch_abi),
+            bundle.index.clone(),
         ]
     });
-    page.table(&["bundle", "made by parbake", ">size", "index", "signature"], rows.collect());
+    page.table(&["bundle", ">size", "signature", "made by parbake", "index"], rows.collect());
     let all = |of: &dyn Fn(&super::Listed<'_>) -> Vec<String>| {
         text::list(facts.bundles.iter().flat_map(of).collect::<BTreeSet<_>>())
     };
@@ -57,7 +57,7 @@ fn head(page: &mut Html, facts: &Facts<'_>) {
     for name in names {
         rows.push(vec![name.clone(), all(&|b| b.details.provenance.get(name).cloned().into_iter().collect())]);
     }
-    page.table(&["", ""], rows);
+    page.table(&["", "~"], rows);
 }
 
 fn coverage(page: &mut Html, facts: &Facts<'_>, matrix: &Matrix) {
@@ -66,7 +66,7 @@ fn coverage(page: &mut Html, facts: &Facts<'_>, matrix: &Matrix) {
         "Images of each op for each target. Where other targets have more, the second number says how many there would be; \
          the reasons are below. A dash: not asked for.",
     );
-    let mut html = "<div class=\"wide\"><table class=\"matrix\"><thead><tr><th>op</th>".to_owned();
+    let mut html = "<table class=\"matrix\"><thead><tr><th>op</th>".to_owned();
     for target in &matrix.targets {
         let _ = write!(html, "<th class=\"c\">{}</th>", escape(&target.to_string()));
     }
@@ -74,7 +74,7 @@ fn coverage(page: &mut Html, facts: &Facts<'_>, matrix: &Matrix) {
     let mut ops: Vec<&String> = matrix.ops.iter().collect();
     ops.sort_by_key(|op| facts.path(op));
     for op in ops {
-        let _ = write!(html, "<tr><td>{}</td>", escape(&facts.path(op)));
+        let _ = write!(html, "<tr><td>{}</td>", breakable(&facts.path(op)));
         for target in &matrix.targets {
             let cell = matrix.cells.get(&(op.clone(), *target)).copied().unwrap_or_default();
             let all = cell.images + cell.holes;
@@ -89,7 +89,7 @@ fn coverage(page: &mut Html, facts: &Facts<'_>, matrix: &Matrix) {
         }
         html += "</tr>\n";
     }
-    page.raw(&(html + "</tbody></table></div>\n"));
+    page.raw(&(html + "</tbody></table>\n"));
     if matrix.holes.is_empty() {
         page.say("Every combination that one target has exists for all of them.");
     } else {
@@ -105,19 +105,11 @@ fn coverage(page: &mut Html, facts: &Facts<'_>, matrix: &Matrix) {
 }
 
 fn holes(page: &mut Html, facts: &Facts<'_>, holes: &[Hole]) {
-    let mut html = "<table><thead><tr><th>op</th><th>targets</th><th class=\"n\">combinations</th><th>because</th></tr></thead><tbody>\n".to_owned();
-    for hole in holes {
+    let row = |hole: &Hole| {
         let most = hole.targets.values().max().copied().unwrap_or(0);
-        let targets = text::list(hole.targets.keys());
-        let _ = writeln!(
-            html,
-            "<tr><td>{}</td><td>{}</td><td class=\"n\">{most}</td><td class=\"long\">{}</td></tr>",
-            escape(&facts.path(&hole.op)),
-            escape(&targets),
-            escape(&hole.reason)
-        );
-    }
-    page.raw(&(html + "</tbody></table>\n"));
+        vec![facts.path(&hole.op), text::list(hole.targets.keys()), most.to_string(), hole.reason.clone()]
+    };
+    page.table(&["op", "targets", ">combinations", "~because"], holes.iter().map(row).collect());
 }
 
 /// Images and bytes, by target.
@@ -143,12 +135,23 @@ fn sizes(page: &mut Html, facts: &Facts<'_>) {
         text::bytes(total),
         text::bytes(packed)
     ));
+    let ops: Vec<(String, usize, u64)> = tree
+        .iter()
+        .flat_map(|(family, ops)| ops.iter().map(move |(op, sums)| (format!("{family}/{op}"), sums)))
+        .map(|(path, sums)| (path, sums.values().map(|s| s.0).sum(), sums.values().map(|s| s.1).sum()))
+        .collect();
     page.raw(&treemap::draw(&nodes(tree)));
     let share = |bytes: u64| format!("{:.1} %", bytes as f64 * 100.0 / total.max(1) as f64);
     let row = |(target, (images, bytes)): (&Target, &(usize, u64))| {
         vec![target.to_string(), images.to_string(), text::bytes(*bytes), share(*bytes)]
     };
     page.table(&["target", ">images", ">bytes", ">share"], targets.iter().map(row).collect());
+    page.folded("Each op", |page| {
+        let row = |(path, images, bytes): (String, usize, u64)| {
+            vec![path, images.to_string(), text::bytes(bytes), share(bytes)]
+        };
+        page.table(&["op", ">images", ">bytes", ">share"], ops.into_iter().map(row).collect());
+    });
 }
 
 type Tree = BTreeMap<String, BTreeMap<String, Sums>>;
@@ -301,22 +304,24 @@ fn differences(page: &mut Html, facts: &Facts<'_>, d: &Difference) {
     page.say(&format!("Images: {} then, {} now.", text::bytes(d.before), text::bytes(d.after)));
     if !d.facts.is_empty() {
         let row = |f: &crate::difference::Fact| vec![f.name.clone(), f.before.clone(), f.after.clone()];
-        page.table(&["", "earlier", "now"], d.facts.iter().map(row).collect());
+        page.table(&["", "~earlier", "~now"], d.facts.iter().map(row).collect());
     }
-    let mut rows: BTreeMap<(&str, String, Target, String), usize> = BTreeMap::new();
+    let mut rows: BTreeMap<(&str, String, String), BTreeMap<Target, usize>> = BTreeMap::new();
+    let mut count = |what, op: &str, target, why| {
+        *rows.entry((what, facts.path(op), why)).or_default().entry(target).or_default() += 1;
+    };
     for (what, list) in [("added", &d.added), ("removed", &d.removed)] {
         for lone in list {
-            *rows.entry((what, facts.path(&lone.op), lone.target, lone.why().to_owned())).or_default() += 1;
+            count(what, &lone.op, lone.target, lone.why().to_owned());
         }
     }
     for changed in &d.changed {
-        let key = ("changed", facts.path(&changed.op), changed.target, changed.why.join("; "));
-        *rows.entry(key).or_default() += 1;
+        count("changed", &changed.op, changed.target, changed.why.join("; "));
     }
-    let row = |((what, op, target, why), count): ((&str, String, Target, String), usize)| {
-        vec![what.to_owned(), op, target.to_string(), count.to_string(), why]
+    let row = |((what, op, why), targets): ((&str, String, String), BTreeMap<Target, usize>)| {
+        vec![what.to_owned(), op, text::list(targets.keys()), targets.values().sum::<usize>().to_string(), why]
     };
-    page.table(&["", "op", "target", ">images", "because"], rows.into_iter().map(row).collect());
+    page.table(&["", "op", "targets", ">images", "~because"], rows.into_iter().map(row).collect());
     let sizes = d.sizes.iter().map(|s| {
         let mark = if s.after > s.before { "-:" } else { "+:" };
         let change = format!("{mark}{}", percent(s.before, s.after));

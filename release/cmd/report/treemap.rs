@@ -28,22 +28,26 @@ impl Rect {
     }
 }
 
-const WIDTH: f64 = 1060.0;
-const HEIGHT: f64 = 560.0;
+/// How the picture is drawn: as a page is wide, and as a phone is held. The style shows one of them.
+const SHAPES: [(&str, f64, f64); 2] = [("wide", 1060.0, 560.0), ("narrow", 370.0, 640.0)];
 /// The height of a name above its parts.
 const LINE: f64 = 15.0;
 /// What a letter takes, about.
-const LETTER: f64 = 6.2;
+const LETTER: f64 = 7.0;
 
 /// Hues that are told apart, one family after the other.
 const HUES: [u32; 9] = [18, 208, 140, 262, 340, 48, 180, 95, 300];
 
-/// The picture.
+/// The picture, once in each shape.
 pub(super) fn draw(families: &[Node]) -> String {
+    SHAPES.map(|(name, w, h)| shape(families, name, Rect { x: 0.0, y: 0.0, w, h })).concat()
+}
+
+fn shape(families: &[Node], name: &str, whole: Rect) -> String {
+    let Rect { w, h, .. } = whole;
     let mut svg = format!(
-        "<div class=\"wide\"><svg class=\"map\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"sizes by family, op and target\">\n"
+        "<svg class=\"map {name}\" viewBox=\"0 0 {w} {h}\" role=\"img\" aria-label=\"sizes by family, op and target\">\n"
     );
-    let whole = Rect { x: 0.0, y: 0.0, w: WIDTH, h: HEIGHT };
     for (i, (family, place)) in families.iter().zip(squarify(&sizes(families), whole)).enumerate() {
         let hue = HUES[i % HUES.len()];
         block(&mut svg, family, place, &format!("hsl({hue} 45% 50% / .28)"));
@@ -52,11 +56,11 @@ pub(super) fn draw(families: &[Node]) -> String {
             block(&mut svg, op, place, &format!("hsl({hue} 50% 50% / .35)"));
             let inner = place.inside(1.5, if fits(op, place) { LINE } else { 0.0 });
             for (target, place) in op.parts.iter().zip(squarify(&sizes(&op.parts), inner)) {
-                block(&mut svg, target, place, &format!("hsl({hue} 60% 50% / .45)"));
+                block(&mut svg, target, place, &format!("hsl({hue} 60% 50% / .3)"));
             }
         }
     }
-    svg + "</svg></div>\n"
+    svg + "</svg>\n"
 }
 
 fn sizes(nodes: &[Node]) -> Vec<u64> {

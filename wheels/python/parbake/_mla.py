@@ -211,7 +211,7 @@ class BatchMLAPagedAttentionWrapper:
     def _share(self, tokens: int) -> None:
         """Launches the plan; it has room for the smallest tile, which is 16 rows. op.toml has the sum."""
         items, blocks = tokens * self._heads // 16 + self._batch, _BLOCKS * self._processors
-        words = 16 + 4 * (blocks + 1) + 8 * items + max(blocks, items)
+        words = 16 + 4 * (blocks + 1) + 12 * items + max(blocks, items)
         if self._plan is None or words > self._plan.shape[0]:
             if self._use_cuda_graph and self._plan is not None:
                 self._kept.append(self._plan)

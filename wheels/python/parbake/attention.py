@@ -14,6 +14,7 @@ _grad = _modes = _tracing = _forward = _empty_like = _types = None
 _native_attention_plan = None
 _native_batch_attention = None
 _native_mla_attention = None
+_choices_batch_attention_2 = {None: 0, "plain": 0, 0: 0, "modified": 1, 1: 1}
 
 
 def attention_plan(
@@ -259,8 +260,15 @@ def batch_attention(
     kv_indices=None,
     kv_last_page_len=None,
     sinks=None,
+    mask=None,
+    mask_indptr=None,
+    alibi_slopes=None,
     sm_scale=0.0,
     v_scale=1.0,
+    score="plain",
+    logits_soft_cap=0.0,
+    rope_theta=0.0,
+    rope_scale=1.0,
     causal=False,
     window_left=-1,
     rows=0,
@@ -280,11 +288,12 @@ def batch_attention(
             1099511627776.
         q: Queries. f16 or bf16 [tokens, qo_heads, qk_dim], the last dimension dense, read; tokens 0 to 2147483647,
             qo_heads 1 to 65536, qk_dim 1 to 1024. It has the element type of `o`.
-        k: Pages of keys. f16 or bf16 [pages, page_size, kv_heads, qk_dim], the last dimension dense, read; pages 0 to
-            2147483647, page_size 1 to 1048576, kv_heads 1 to 65536, qk_dim 1 to 1024. It has the element type of `v`.
-        v: Pages of values. f16 or bf16 [pages, page_size, kv_heads, vo_dim], the last dimension dense, read; pages 0
-            to 2147483647, page_size 1 to 1048576, kv_heads 1 to 65536, vo_dim 1 to 1024. It has the element type of
-            `k`.
+        k: Pages of keys. f16 or bf16 or e4m3 or e5m2 [pages, page_size, kv_heads, qk_dim], the last dimension dense,
+            read; pages 0 to 2147483647, page_size 1 to 1048576, kv_heads 1 to 65536, qk_dim 1 to 1024. It has the
+            element type of `v`.
+        v: Pages of values. f16 or bf16 or e4m3 or e5m2 [pages, page_size, kv_heads, vo_dim], the last dimension dense,
+            read; pages 0 to 2147483647, page_size 1 to 1048576, kv_heads 1 to 65536, vo_dim 1 to 1024. It has the
+            element type of `k`.
         kv_indptr: Where the pages of each request begin. i32 [batch+1], dense, read; batch 0 to 2147483646.
         qo_indptr: Where the queries of each request begin; absent: every request has tokens / batch. i32 [batch+1],
             dense, read; batch 0 to 2147483646. It may be absent.
@@ -294,8 +303,19 @@ def batch_attention(
             read; batch 0 to 2147483646. It may be absent.
         sinks: For each head one more score, which leads to no value. f32 [qo_heads], dense, read; qo_heads 1 to 65536.
             It may be absent.
+        mask: Bits, the lowest first: of each request, query by query, whether it sees a key. u8 [mask_bytes], dense,
+            read; mask_bytes 0 to 2147483647. It may be absent.
+        mask_indptr: With mask: the byte where the bits of each request begin. i32 [batch+1], dense, read; batch 0 to
+            2147483646. It may be absent.
+        alibi_slopes: For each head what a score gains with each position. f32 [qo_heads], dense, read; qo_heads 1 to
+            65536. It may be absent.
         sm_scale: Of scores; 0: 1 / √qk_dim (-1000000 to 1000000; never NaN).
         v_scale: Of outputs (-1000000 to 1000000; never NaN).
+        score: Plain or modified: "plain" (0), "modified" (1); the name or the number.
+        logits_soft_cap: Cap: scores become cap · tanh(score / cap); 0: none (0 to 1000000; never NaN).
+        rope_theta: Base of the frequencies of a rotary embedding of queries and keys by their positions; 0: none (0 to
+            1000000000000000000000000000000; never NaN).
+        rope_scale: What frequencies are divided by (0.000001 to 1000000; never NaN).
         causal: Query i of a request sees keys up to i + kv_len − qo_len.
         window_left: Keys before its own that a query sees; −1: all (a whole number, -1 to 2147483647).
         rows: Rows of a tile of queries: 16, 64 or 128; 0: by the mean length of requests (a whole number, 0 to 128).
@@ -339,6 +359,9 @@ def batch_attention(
         and (kv_indices is None or type(kv_indices) in _TENSORS)
         and (kv_last_page_len is None or type(kv_last_page_len) in _TENSORS)
         and (sinks is None or type(sinks) in _TENSORS)
+        and (mask is None or type(mask) in _TENSORS)
+        and (mask_indptr is None or type(mask_indptr) in _TENSORS)
+        and (alibi_slopes is None or type(alibi_slopes) in _TENSORS)
         and (o is None or type(o) is _Tensor)
         and (lse is None or type(lse) is bool or type(lse) is _Tensor)
         and _forward._current_level < 0
@@ -356,6 +379,9 @@ def batch_attention(
                 or getattr(kv_indices, "requires_grad", False)
                 or getattr(kv_last_page_len, "requires_grad", False)
                 or getattr(sinks, "requires_grad", False)
+                or getattr(mask, "requires_grad", False)
+                or getattr(mask_indptr, "requires_grad", False)
+                or getattr(alibi_slopes, "requires_grad", False)
                 or getattr(o, "requires_grad", False)
                 or getattr(lse, "requires_grad", False)
             )
@@ -381,8 +407,15 @@ def batch_attention(
                 kv_indices,
                 kv_last_page_len,
                 sinks,
+                mask,
+                mask_indptr,
+                alibi_slopes,
                 sm_scale,
                 v_scale,
+                _choices_batch_attention_2[score],
+                logits_soft_cap,
+                rope_theta,
+                rope_scale,
                 causal,
                 window_left,
                 rows,
@@ -390,7 +423,18 @@ def batch_attention(
             )
             return o, lse
         except Exception as _error:
-            if not _unclear(_error, sm_scale, v_scale, causal, window_left, rows, processors):
+            if not _unclear(
+                _error,
+                sm_scale,
+                v_scale,
+                logits_soft_cap,
+                rope_theta,
+                rope_scale,
+                causal,
+                window_left,
+                rows,
+                processors,
+            ):
                 raise
     return _call(
         _ROW_BATCH_ATTENTION,
@@ -405,8 +449,15 @@ def batch_attention(
         kv_indices,
         kv_last_page_len,
         sinks,
+        mask,
+        mask_indptr,
+        alibi_slopes,
         sm_scale,
         v_scale,
+        score,
+        logits_soft_cap,
+        rope_theta,
+        rope_scale,
         causal,
         window_left,
         rows,
@@ -427,8 +478,15 @@ def _traced_batch_attention(
     kv_indices=None,
     kv_last_page_len=None,
     sinks=None,
+    mask=None,
+    mask_indptr=None,
+    alibi_slopes=None,
     sm_scale=0.0,
     v_scale=1.0,
+    score="plain",
+    logits_soft_cap=0.0,
+    rope_theta=0.0,
+    rope_scale=1.0,
     causal=False,
     window_left=-1,
     rows=0,
@@ -442,6 +500,13 @@ def _traced_batch_attention(
         sm_scale = 0.0
     if v_scale is None:
         v_scale = 1.0
+    score = _chosen(_ROW_BATCH_ATTENTION, 15, score)
+    if logits_soft_cap is None:
+        logits_soft_cap = 0.0
+    if rope_theta is None:
+        rope_theta = 0.0
+    if rope_scale is None:
+        rope_scale = 1.0
     if causal is None:
         causal = False
     if window_left is None:
@@ -462,8 +527,15 @@ def _traced_batch_attention(
         kv_indices,
         kv_last_page_len,
         sinks,
+        mask,
+        mask_indptr,
+        alibi_slopes,
         sm_scale,
         v_scale,
+        score,
+        logits_soft_cap,
+        rope_theta,
+        rope_scale,
         causal,
         window_left,
         rows,
@@ -483,8 +555,15 @@ def _traced_batch_attention(
             kv_indices,
             kv_last_page_len,
             sinks,
+            mask,
+            mask_indptr,
+            alibi_slopes,
             sm_scale,
             v_scale,
+            score,
+            logits_soft_cap,
+            rope_theta,
+            rope_scale,
             causal,
             window_left,
             rows,
@@ -506,8 +585,15 @@ def _traced_batch_attention(
             kv_indices,
             kv_last_page_len,
             sinks,
+            mask,
+            mask_indptr,
+            alibi_slopes,
             sm_scale,
             v_scale,
+            score,
+            logits_soft_cap,
+            rope_theta,
+            rope_scale,
             causal,
             window_left,
             rows,
@@ -529,8 +615,15 @@ def _traced_batch_attention(
             kv_indices,
             kv_last_page_len,
             sinks,
+            mask,
+            mask_indptr,
+            alibi_slopes,
             sm_scale,
             v_scale,
+            score,
+            logits_soft_cap,
+            rope_theta,
+            rope_scale,
             causal,
             window_left,
             rows,
@@ -551,8 +644,15 @@ def _traced_batch_attention(
         kv_indices,
         kv_last_page_len,
         sinks,
+        mask,
+        mask_indptr,
+        alibi_slopes,
         sm_scale,
         v_scale,
+        score,
+        logits_soft_cap,
+        rope_theta,
+        rope_scale,
         causal,
         window_left,
         rows,
@@ -580,8 +680,15 @@ _ROW_BATCH_ATTENTION = _Function(
         ("kv_indices", "in?", "[kv_pages]"),
         ("kv_last_page_len", "in?", "[batch]"),
         ("sinks", "in?", "[qo_heads]"),
+        ("mask", "in?", "[mask_bytes]"),
+        ("mask_indptr", "in?", "[batch+1]"),
+        ("alibi_slopes", "in?", "[qo_heads]"),
         ("sm_scale", "float", 0.0),
         ("v_scale", "float", 1.0),
+        ("score", "choice", _choices_batch_attention_2),
+        ("logits_soft_cap", "float", 0.0),
+        ("rope_theta", "float", 0.0),
+        ("rope_scale", "float", 1.0),
         ("causal", "bool", False),
         ("window_left", "int", -1),
         ("rows", "int", 0),
@@ -590,19 +697,23 @@ _ROW_BATCH_ATTENTION = _Function(
         ("lse", "out?", "[tokens, qo_heads]"),
     ),
     # What the op is called with: arguments by their place, or a number.
-    tensors=(16, 17, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,),
+    tensors=(23, 24, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,),
     scalars=(
-        ("sm_scale", 10, None),
-        ("v_scale", 11, None),
-        ("causal", 12, None),
-        ("window_left", 13, None),
-        ("rows", 14, None),
-        ("processors", 15, None),
+        ("sm_scale", 13, None),
+        ("v_scale", 14, None),
+        ("score", 15, None),
+        ("logits_soft_cap", 16, None),
+        ("rope_theta", 17, None),
+        ("rope_scale", 18, None),
+        ("causal", 19, None),
+        ("window_left", 20, None),
+        ("rows", 21, None),
+        ("processors", 22, None),
     ),
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
         (
-            16,
+            23,
             lambda plan,
             partial,
             q,
@@ -613,8 +724,15 @@ _ROW_BATCH_ATTENTION = _Function(
             kv_indices,
             kv_last_page_len,
             sinks,
+            mask,
+            mask_indptr,
+            alibi_slopes,
             sm_scale,
             v_scale,
+            score,
+            logits_soft_cap,
+            rope_theta,
+            rope_scale,
             causal,
             window_left,
             rows,
@@ -624,7 +742,7 @@ _ROW_BATCH_ATTENTION = _Function(
             *_: ((q.shape[0], q.shape[1], v.shape[-1]), q.dtype),
         ),
         (
-            17,
+            24,
             lambda plan,
             partial,
             q,
@@ -635,8 +753,15 @@ _ROW_BATCH_ATTENTION = _Function(
             kv_indices,
             kv_last_page_len,
             sinks,
+            mask,
+            mask_indptr,
+            alibi_slopes,
             sm_scale,
             v_scale,
+            score,
+            logits_soft_cap,
+            rope_theta,
+            rope_scale,
             causal,
             window_left,
             rows,
