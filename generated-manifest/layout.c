@@ -4,6 +4,7 @@
 #include "activation/silu_and_mul_quant/params.h"
 #include "attention/attention_plan/params.h"
 #include "attention/batch_attention/params.h"
+#include "attention/mla_attention/params.h"
 #include "cascade/merge_state/params.h"
 #include "cascade/merge_state_in_place/params.h"
 #include "cascade/merge_states/params.h"
@@ -559,6 +560,40 @@ const struct pb_layout_row pb_layouts[] = {
     {"pb_merge_states_params v_merged_stride", PB_OFFSETOF(pb_merge_states_params, v_merged_stride)},
     {"pb_merge_states_params v_state_stride", PB_OFFSETOF(pb_merge_states_params, v_state_stride)},
     {"pb_merge_states_params v_stride", PB_OFFSETOF(pb_merge_states_params, v_stride)},
+    {"pb_mla_attention_params size", sizeof(pb_mla_attention_params)},
+    {"pb_mla_attention_params align", _Alignof(pb_mla_attention_params)},
+    {"pb_mla_attention_params causal", PB_OFFSETOF(pb_mla_attention_params, causal)},
+    {"pb_mla_attention_params ckv", PB_OFFSETOF(pb_mla_attention_params, ckv)},
+    {"pb_mla_attention_params ckv_entry_stride", PB_OFFSETOF(pb_mla_attention_params, ckv_entry_stride)},
+    {"pb_mla_attention_params ckv_stride", PB_OFFSETOF(pb_mla_attention_params, ckv_stride)},
+    {"pb_mla_attention_params group", PB_OFFSETOF(pb_mla_attention_params, group)},
+    {"pb_mla_attention_params group_multiply", PB_OFFSETOF(pb_mla_attention_params, group_multiply)},
+    {"pb_mla_attention_params group_shift", PB_OFFSETOF(pb_mla_attention_params, group_shift)},
+    {"pb_mla_attention_params kpe", PB_OFFSETOF(pb_mla_attention_params, kpe)},
+    {"pb_mla_attention_params kpe_entry_stride", PB_OFFSETOF(pb_mla_attention_params, kpe_entry_stride)},
+    {"pb_mla_attention_params kpe_stride", PB_OFFSETOF(pb_mla_attention_params, kpe_stride)},
+    {"pb_mla_attention_params kv_heads", PB_OFFSETOF(pb_mla_attention_params, kv_heads)},
+    {"pb_mla_attention_params kv_indices", PB_OFFSETOF(pb_mla_attention_params, kv_indices)},
+    {"pb_mla_attention_params lse", PB_OFFSETOF(pb_mla_attention_params, lse)},
+    {"pb_mla_attention_params lse_stride", PB_OFFSETOF(pb_mla_attention_params, lse_stride)},
+    {"pb_mla_attention_params o", PB_OFFSETOF(pb_mla_attention_params, o)},
+    {"pb_mla_attention_params o_head_stride", PB_OFFSETOF(pb_mla_attention_params, o_head_stride)},
+    {"pb_mla_attention_params o_stride", PB_OFFSETOF(pb_mla_attention_params, o_stride)},
+    {"pb_mla_attention_params page_multiply", PB_OFFSETOF(pb_mla_attention_params, page_multiply)},
+    {"pb_mla_attention_params page_shift", PB_OFFSETOF(pb_mla_attention_params, page_shift)},
+    {"pb_mla_attention_params page_size", PB_OFFSETOF(pb_mla_attention_params, page_size)},
+    {"pb_mla_attention_params pages", PB_OFFSETOF(pb_mla_attention_params, pages)},
+    {"pb_mla_attention_params partial", PB_OFFSETOF(pb_mla_attention_params, partial)},
+    {"pb_mla_attention_params plan", PB_OFFSETOF(pb_mla_attention_params, plan)},
+    {"pb_mla_attention_params q_nope", PB_OFFSETOF(pb_mla_attention_params, q_nope)},
+    {"pb_mla_attention_params q_nope_head_stride", PB_OFFSETOF(pb_mla_attention_params, q_nope_head_stride)},
+    {"pb_mla_attention_params q_nope_stride", PB_OFFSETOF(pb_mla_attention_params, q_nope_stride)},
+    {"pb_mla_attention_params q_pe", PB_OFFSETOF(pb_mla_attention_params, q_pe)},
+    {"pb_mla_attention_params q_pe_head_stride", PB_OFFSETOF(pb_mla_attention_params, q_pe_head_stride)},
+    {"pb_mla_attention_params q_pe_stride", PB_OFFSETOF(pb_mla_attention_params, q_pe_stride)},
+    {"pb_mla_attention_params scale_log2", PB_OFFSETOF(pb_mla_attention_params, scale_log2)},
+    {"pb_mla_attention_params slots", PB_OFFSETOF(pb_mla_attention_params, slots)},
+    {"pb_mla_attention_params tokens", PB_OFFSETOF(pb_mla_attention_params, tokens)},
     {"pb_mxfp8_dequantize_params size", sizeof(pb_mxfp8_dequantize_params)},
     {"pb_mxfp8_dequantize_params align", _Alignof(pb_mxfp8_dequantize_params)},
     {"pb_mxfp8_dequantize_params block_rows", PB_OFFSETOF(pb_mxfp8_dequantize_params, block_rows)},

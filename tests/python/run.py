@@ -18,6 +18,7 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   torch     torch.compile, gradients, graphs, streams, devices
   tracing   subclasses, modes and tracers of PyTorch; derivatives
   jax       jit, vmap, what does not exist there
+  mla       the wrapper of multi-head latent attention
   ask       supports, explain, prepare
   guide     the examples of docs/python.md and of the docstrings
   bench     the harness: timers on a device that is played, checks, rows, its workloads on the CPU
@@ -37,7 +38,7 @@ import harness
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = (
     "package", "values", "outputs", "families", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench",
-    "attention", "references", "recording",
+    "attention", "mla", "references", "recording",
 )  # fmt: skip
 
 

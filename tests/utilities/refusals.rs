@@ -109,6 +109,10 @@ const REFUSED: &[Refused] = &[
     of("batch_attention", &[], &[("logits_soft_cap", 30.0)], &[], &["logits_soft_cap", "score = modified"]),
     of("batch_attention", &[], &[("score", 1.0)], &["mask"], &["mask_indptr", "one with mask"]),
     of("batch_attention", &[], &[("rows", 48.0)], &[], &["rows", "one of 0, 16, 64, 128", "48"]),
+    of("mla_attention", &[("plan_words", 16)], &[], &[], &["plan", "at least", "words for these shapes"]),
+    of("mla_attention", &[("partial_words", 7)], &[], &[], &["partial", "at least", "words for these shapes"]),
+    of("mla_attention", &[], &[("rows", 32.0)], &[], &["rows", "one of 0, 16, 64", "32"]),
+    of("mla_attention", &[("tokens", 7)], &[], &[], &["a multiple of the 4 requests", "7"]),
     of("top_k", &[("cols", 5000), ("k", 4097)], &[("sorted", 1.0)], &[], &["at most 4096 with `sorted`", "4097"]),
 ];
 

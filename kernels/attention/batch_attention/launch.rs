@@ -1,7 +1,7 @@
 //! Launcher of batch_attention.
 
-use super::attention::{self, Layout, Tile};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Tensor, Wrong};
+use super::attention::{self, Layout, Tile, bytes, divisor};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_batch_attention_params;
 use std::f32::consts::LOG2_E;
 
@@ -26,12 +26,7 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     attention::check_rows(call.int("rows"), call.dim("qk_dim"), wrong);
     attention::check_lengths(call, call.dim("tokens"), wrong);
     attention::check_aligned(call, &["q", "k", "v", "o", "plan", "partial"], wrong);
-    for (name, dims) in [("k", [0, 1]), ("v", [0, 1])] {
-        let tensor = call.tensor(name);
-        if let Some(far) = dims.into_iter().map(|d| bytes(tensor, d)).find(|b| !(0..1 << 32).contains(b)) {
-            wrong.add(name, "strides", "from 0 to 2^32 bytes between pages and between tokens", far.to_string());
-        }
-    }
+    attention::check_pages(call, &["k", "v"], wrong);
     let modified = call.int("score") != 0;
     let given = |name: &str| call.given(name);
     let asked = |name: &str| call.scalar(name) != 0.0;
@@ -63,20 +58,6 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
 
 pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
     choices.push(&[tile(call).rows as u32]);
-}
-
-/// The stride of a dimension in bytes.
-fn bytes(tensor: &Tensor, dim: usize) -> i64 {
-    tensor.stride(dim) * tensor.dtype.bytes() as i64
-}
-
-/// What `Divisor` in work.cuh takes: exact for numbers below 2^31.
-fn divisor(by: i64) -> (u32, i32) {
-    if by == 1 {
-        return (0, 0);
-    }
-    let bits = 64 - (by as u64 - 1).leading_zeros();
-    ((1u64 << (31 + bits)).div_ceil(by as u64) as u32, bits as i32 - 1)
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {

@@ -44,6 +44,7 @@ from parbake.activation import (
 from parbake.attention import (
     attention_plan as attention_plan,
     batch_attention as batch_attention,
+    mla_attention as mla_attention,
 )
 from parbake.cascade import (
     merge_state as merge_state,

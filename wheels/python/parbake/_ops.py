@@ -79,6 +79,7 @@ FUNCTIONS = {
     "merge_state_in_place": ("cascade", "merge_state_in_place"),
     "merge_states": ("cascade", "merge_states"),
     "min_p_sampling_from_probs": ("sampling", "sample"),
+    "mla_attention": ("attention", "mla_attention"),
     "mla_rope_quantize_fp8": ("rope", "rope_quantize"),
     "mxfp4_dequantize": ("quantization", "fp4_dequantize"),
     "mxfp4_dequantize_host": ("quantization", "fp4_dequantize"),

@@ -54,7 +54,7 @@ def processors(device: torch.device) -> int:
 def plan_words(tokens: int, batch: int, group: int, kv_heads: int, blocks: int) -> int:
     """Words of a plan: enough for the smallest tile, which is 16 rows. op.toml has the sum."""
     items = tokens * group // 16 + batch
-    return 16 + 4 * (blocks + 1) + 8 * items + max(blocks, items * kv_heads)
+    return 16 + 4 * (blocks + 1) + 12 * items + max(blocks, items * kv_heads)
 
 
 def split_tiles(where: str, fixed_split_size: int | None, disable_split_kv: bool, page_size: int) -> int:
