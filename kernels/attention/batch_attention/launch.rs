@@ -25,7 +25,7 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let kv_heads = call.dim("kv_heads");
     attention::check_rows(call.int("rows"), call.dim("qk_dim"), wrong);
     attention::check_lengths(call, call.dim("tokens"), wrong);
-    attention::check_aligned(call, &["q", "k", "v", "o", "partial"], wrong);
+    attention::check_aligned(call, &["q", "k", "v", "o", "plan", "partial"], wrong);
     attention::check_pages(call, &["k", "v"], wrong);
     let modified = call.int("score") != 0;
     let given = |name: &str| call.given(name);

@@ -14,6 +14,26 @@ FAMILIES = (
     "sampling",
 )
 
+# Of `parbake._attention`.
+WRAPPERS = (
+    "BatchAttention",
+    "BatchAttentionWithAttentionSinkWrapper",
+    "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
+    "BatchPrefillWithPagedKVCacheWrapper",
+    "BatchPrefillWithRaggedKVCacheWrapper",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
+    "BlockSparseAttentionWrapper",
+    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+    "MultiLevelCascadeAttentionWrapper",
+    "VariableBlockSparseAttentionWrapper",
+    "attention_workspace_size",
+    "single_decode_with_kv_cache",
+    "single_prefill_with_kv_cache",
+    "single_prefill_with_kv_cache_return_lse",
+)
+
 # Function: its family, and the op behind it.
 FUNCTIONS = {
     "act_and_mul": ("activation", "act_and_mul"),
