@@ -12,11 +12,12 @@ const KEYWORDS: [&str; 35] = [
 ];
 
 /// What `parbake._attention` has, which is written by hand and an attribute of the package too.
-pub const WRAPPERS: [&str; 15] = [
+pub const WRAPPERS: [&str; 16] = [
     "BatchAttention",
     "BatchAttentionWithAttentionSinkWrapper",
     "BatchDecodeWithPagedKVCacheWrapper",
     "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
     "BatchPrefillWithPagedKVCacheWrapper",
     "BatchPrefillWithRaggedKVCacheWrapper",
     "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",

@@ -5,9 +5,6 @@ use crate::binding::{Checked, Draw, Tensor, Wrong};
 /// Elements of a key of multi-head latent attention: the latent, which is the value, and what carries the position.
 pub(crate) const LATENT: i64 = 512 + 64;
 
-/// Bytes of a copy from global to shared memory.
-const VECTOR: i64 = 16;
-
 /// How queries and keys are cut into tiles, as `AttentionTile` in batch_attention.cuh and `MlaTile` in mla_attention.cuh
 /// have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,12 +73,15 @@ pub(crate) fn group(qo_heads: i64, kv_heads: i64, wrong: &mut Wrong) -> Option<i
     Some(qo_heads / kv_heads)
 }
 
+/// Bytes of the widest access.
+const VECTOR: u64 = 16;
+
 /// Addresses and strides of these are multiples of the widest access.
 pub(crate) fn check_aligned(call: &Checked<'_>, names: &[&'static str], wrong: &mut Wrong) {
     for name in names {
         let tensor = call.tensor(name);
-        let got = tensor.alignment(VECTOR as u64);
-        if !tensor.is_empty() && got != VECTOR as u64 {
+        let got = tensor.alignment(VECTOR);
+        if !tensor.is_empty() && got != VECTOR {
             wrong.add(name, "alignment", "addresses and strides of multiples of 16 bytes", format!("{got} bytes"));
         }
     }

@@ -57,10 +57,10 @@ def near(got, o, lse, tolerance):
 def wrapper(graph=False, **buffers):
     import torch
 
-    from parbake._mla import BatchMLAPagedAttentionWrapper
+    import parbake
 
     workspace = torch.empty(40 << 20, dtype=torch.uint8, device=DEVICE)
-    return BatchMLAPagedAttentionWrapper(workspace, graph, **buffers, target=TARGET)
+    return parbake.BatchMLAPagedAttentionWrapper(workspace, graph, **buffers, target=TARGET)
 
 
 def run(mla, q, cache, **more):

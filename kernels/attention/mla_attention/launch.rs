@@ -25,7 +25,7 @@ fn piece(tile: Tile) -> i64 {
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     attention::check_rows(call.int("rows"), LATENT, wrong);
     attention::check_lengths(call, call.dim("tokens"), wrong);
-    attention::check_aligned(call, &["q_nope", "q_pe", "ckv", "kpe", "o", "partial"], wrong);
+    attention::check_aligned(call, &["q_nope", "q_pe", "ckv", "kpe", "o", "plan", "partial"], wrong);
     attention::check_pages(call, &["ckv", "kpe"], wrong);
     let tile = tile(call);
     let blocks = call.int("processors") * tile.blocks;

@@ -1,6 +1,6 @@
 """Attention as FlashInfer calls it, for tensors of PyTorch: wrappers that plan a batch and run it, and single requests.
 
-All of them are one kernel, `parbake.batch_attention`, and its plan, `parbake.attention_plan`.
+All of them but the one of latents are one kernel, `parbake.batch_attention`, and its plan, `parbake.attention_plan`.
 """
 
 from parbake._attention.blocks import BlockSparseAttentionWrapper
@@ -13,6 +13,7 @@ from parbake._attention.decode import (
     BatchDecodeWithPagedKVCacheWrapper,
     CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
 )
+from parbake._attention.mla import BatchMLAPagedAttentionWrapper
 from parbake._attention.paged import BatchPrefillWithPagedKVCacheWrapper
 from parbake._attention.persistent import BatchAttention, BatchAttentionWithAttentionSinkWrapper
 from parbake._attention.planned import attention_workspace_size

@@ -1,40 +1,23 @@
-"""Multi-head latent attention as FlashInfer calls it, for tensors of PyTorch: a wrapper that plans a batch and runs it.
-
-It is one kernel, `parbake.mla_attention`, and its plan, `parbake.attention_plan`.
-"""
+"""Multi-head latent attention of a batch whose latents lie in pages."""
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from parbake._call import _types
+from parbake._attention import wrong
+from parbake._attention.planned import plan_words, processors
+from parbake._attention.wrong import refuse, refuse_given
 from parbake.attention import attention_plan, mla_attention
 
+_WHERE = "BatchMLAPagedAttentionWrapper"
 _NOPE, _PE = 512, 64
 # A scale of 0 means the default to the kernel; this one makes all scores 0 as well.
 _NO_SCALE = 1e-30
 # Rows of a tile times the blocks of a multiprocessor, at most, and the blocks.
 _ROWS, _BLOCKS = 64, 2
-# A CPU plays the blocks one after the other.
-_HOST_PROCESSORS = 4
-_WHERE = "BatchMLAPagedAttentionWrapper"
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return _HOST_PROCESSORS
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def _refuse(kind: type[Exception], argument: str, expected: str, got: Any) -> NoReturn:
-    raise kind(
-        f"parbake.{_WHERE}: an argument does not fit; nothing was launched\n  {argument}: expected {expected}, got {got}"
-    )
 
 
 class BatchMLAPagedAttentionWrapper:
@@ -79,7 +62,7 @@ class BatchMLAPagedAttentionWrapper:
         }
         if use_cuda_graph:
             for name, buffer in self._buffers.items():
-                self._integers(name, buffer)
+                wrong.integers(_WHERE, name, buffer)
         self._plan: torch.Tensor | None = None
         # Plans that a captured graph may still write to.
         self._kept: list[torch.Tensor] = []
@@ -91,15 +74,15 @@ class BatchMLAPagedAttentionWrapper:
 
     def _use(self, workspace: torch.Tensor) -> None:
         if not isinstance(workspace, torch.Tensor):
-            _refuse(TypeError, "float_workspace_buffer", "a tensor", type(workspace).__name__)
+            refuse(TypeError, _WHERE, "float_workspace_buffer", "a tensor", type(workspace).__name__)
         if not workspace.is_contiguous() or workspace.data_ptr() % 16:
-            _refuse(ValueError, "float_workspace_buffer", "dense, at a multiple of 16 bytes", "another")
+            refuse(ValueError, _WHERE, "float_workspace_buffer", "dense, at a multiple of 16 bytes", "another")
         self._device = workspace.device
-        self._processors = _processors(workspace.device)
+        self._processors = processors(workspace.device)
         whole = workspace.view(-1).view(torch.uint8)
         needed = 2 * self._processors * _ROWS * (_NOPE + 1) * 4
         if whole.shape[0] < needed:
-            _refuse(ValueError, "float_workspace_buffer", f"at least {needed} bytes", f"{whole.shape[0]} bytes")
+            refuse(ValueError, _WHERE, "float_workspace_buffer", f"at least {needed} bytes", f"{whole.shape[0]} bytes")
         self._partial = whole[: whole.shape[0] // 16 * 16].view(torch.float32)
 
     @property
@@ -111,16 +94,6 @@ class BatchMLAPagedAttentionWrapper:
         """Takes another buffer. The plan stays valid; the second argument is accepted and has no effect."""
         self._use(float_workspace_buffer)
 
-    def _integers(self, argument: str, value: Any, entries: int | None = None) -> torch.Tensor:
-        """A tensor of integers in one dimension, of so many entries."""
-        if not isinstance(value, torch.Tensor):
-            _refuse(TypeError, argument, "a tensor of int32", type(value).__name__)
-        if value.dtype is not torch.int32 and value.dtype is not torch.int64:
-            _refuse(TypeError, argument, "int32", value.dtype)
-        if value.dim() != 1 or entries is not None and value.shape[0] != entries:
-            _refuse(ValueError, argument, "one dimension" if entries is None else f"[{entries}]", list(value.shape))
-        return value
-
     def _put(self, argument: str, value: torch.Tensor) -> torch.Tensor:
         """Integers on the device, in the buffer that a graph reads if there is one. Nothing waits for the device."""
         buffer = self._buffers[argument] if self._use_cuda_graph else None
@@ -128,7 +101,7 @@ class BatchMLAPagedAttentionWrapper:
             return value.to(self._device, torch.int32, non_blocking=True)
         entries = value.shape[0]
         if entries > buffer.shape[0]:
-            _refuse(ValueError, argument, f"at most {buffer.shape[0]} entries, as its buffer", entries)
+            refuse(ValueError, _WHERE, argument, f"at most {buffer.shape[0]} entries, as its buffer", entries)
         if value.data_ptr() != buffer.data_ptr():
             buffer[:entries].copy_(value, non_blocking=True)
         return buffer
@@ -173,28 +146,29 @@ class BatchMLAPagedAttentionWrapper:
             NotImplementedError: There is no kernel for it.
         """
         if use_profiler:
-            _refuse(NotImplementedError, "use_profiler", "False: the kernel has no profiler", use_profiler)
+            refuse(NotImplementedError, _WHERE, "use_profiler", "False: the kernel has no profiler", use_profiler)
         for name, dim, expected in (("head_dim_ckv", head_dim_ckv, _NOPE), ("head_dim_kpe", head_dim_kpe, _PE)):
             if dim != expected:
-                _refuse(NotImplementedError, name, str(expected), dim)
-        kinds = [None if kind is None else _TYPES.get(kind, kind) for kind in (q_data_type, kv_data_type)]
-        for name, kind in zip(("q_data_type", "kv_data_type"), kinds):
+                refuse(NotImplementedError, _WHERE, name, str(expected), dim)
+        told = {"q_data_type": q_data_type, "kv_data_type": kv_data_type}
+        kinds = [wrong.dtype(_WHERE, name, kind) for name, kind in told.items()]
+        for name, kind in zip(told, kinds):
             if kind not in (None, torch.float16, torch.bfloat16):
-                _refuse(NotImplementedError, name, "f16 or bf16", kind)
+                refuse(NotImplementedError, _WHERE, name, "f16 or bf16", kind)
         if None not in kinds and kinds[0] is not kinds[1]:
-            _refuse(NotImplementedError, "kv_data_type", f"{kinds[0]}, as q_data_type", kinds[1])
-        batch = self._integers("qo_indptr", qo_indptr).shape[0] - 1
-        self._integers("kv_indptr", kv_indptr, batch + 1)
-        self._integers("kv_indices", kv_indices)
-        self._integers("kv_len_arr", kv_len_arr, batch)
+            refuse(NotImplementedError, _WHERE, "kv_data_type", f"{kinds[0]}, as q_data_type", kinds[1])
+        batch = wrong.integers(_WHERE, "qo_indptr", qo_indptr).shape[0] - 1
+        wrong.integers(_WHERE, "kv_indptr", kv_indptr, batch + 1)
+        wrong.integers(_WHERE, "kv_indices", kv_indices)
+        wrong.integers(_WHERE, "kv_len_arr", kv_len_arr, batch)
         if self._use_cuda_graph and batch + 1 != self._buffers["qo_indptr"].shape[0]:
             expected = f"[{self._buffers['qo_indptr'].shape[0]}], as its buffer"
-            _refuse(ValueError, "qo_indptr", expected, [batch + 1])
+            refuse(ValueError, _WHERE, "qo_indptr", expected, [batch + 1])
         tokens = int(qo_indptr[-1]) if qo_indptr.device.type == "cpu" else None
         if self._use_cuda_graph and self._most:
             # A captured launch has as many queries as the first one; its plan is made for them.
             if tokens is not None and tokens > self._most:
-                _refuse(ValueError, "qo_indptr", f"at most {self._most} queries, as the first plan", tokens)
+                refuse(ValueError, _WHERE, "qo_indptr", f"at most {self._most} queries, as the first plan", tokens)
             tokens = self._most
         self._batch, self._heads, self._page_size, self._causal = batch, num_heads, page_size, bool(causal)
         self._kind = kinds[0] or kinds[1]
@@ -209,9 +183,8 @@ class BatchMLAPagedAttentionWrapper:
             self._share(tokens)
 
     def _share(self, tokens: int) -> None:
-        """Launches the plan; it has room for the smallest tile, which is 16 rows. op.toml has the sum."""
-        items, blocks = tokens * self._heads // 16 + self._batch, _BLOCKS * self._processors
-        words = 16 + 4 * (blocks + 1) + 12 * items + max(blocks, items)
+        """Launches the plan."""
+        words = plan_words(tokens, self._batch, self._heads, 1, _BLOCKS * self._processors)
         if self._plan is None or words > self._plan.shape[0]:
             if self._use_cuda_graph and self._plan is not None:
                 self._kept.append(self._plan)
@@ -267,22 +240,27 @@ class BatchMLAPagedAttentionWrapper:
         Returns:
             The outputs; with `return_lse`, them and the logarithms, which are -inf where no key is seen.
         """
-        given = {"profiler_buffer": profiler_buffer, "kv_len": kv_len, "page_table": page_table}
-        for name, value in {**given, "ckv_scale": ckv_scale, "kpe_scale": kpe_scale}.items():
-            if value is not None:
-                _refuse(NotImplementedError, name, "nothing: there is no kernel for it", type(value).__name__)
+        if not (profiler_buffer is kv_len is page_table is ckv_scale is kpe_scale is None):
+            refuse_given(
+                _WHERE,
+                profiler_buffer=profiler_buffer,
+                kv_len=kv_len,
+                page_table=page_table,
+                ckv_scale=ckv_scale,
+                kpe_scale=kpe_scale,
+            )
         if not self._planned:
-            _refuse(ValueError, "plan", "to be called before run", "no plan")
+            refuse(ValueError, _WHERE, "plan", "to be called before run", "no plan")
         if q_nope.shape[0] != self._tokens:
             if self._tokens is not None:
-                _refuse(ValueError, "q_nope", f"{self._tokens} queries, as the plan", q_nope.shape[0])
+                refuse(ValueError, _WHERE, "q_nope", f"{self._tokens} queries, as the plan", q_nope.shape[0])
             self._share(q_nope.shape[0])
         if q_nope.shape[1:] != (self._heads, _NOPE):
-            _refuse(ValueError, "q_nope", f"[.., {self._heads}, {_NOPE}], as the plan", list(q_nope.shape))
+            refuse(ValueError, _WHERE, "q_nope", f"[.., {self._heads}, {_NOPE}], as the plan", list(q_nope.shape))
         if ckv_cache.shape[1:] != (self._page_size, _NOPE):
-            _refuse(ValueError, "ckv_cache", f"[.., {self._page_size}, {_NOPE}], as the plan", list(ckv_cache.shape))
+            refuse(ValueError, _WHERE, "ckv_cache", f"[.., {self._page_size}, {_NOPE}], as the plan", list(ckv_cache.shape))
         if self._kind is not None and q_nope.dtype is not self._kind:
-            _refuse(TypeError, "q_nope", f"{self._kind}, as the plan", q_nope.dtype)
+            refuse(TypeError, _WHERE, "q_nope", f"{self._kind}, as the plan", q_nope.dtype)
         o, sums = mla_attention(
             self._plan,
             self._partial,
@@ -304,7 +282,3 @@ class BatchMLAPagedAttentionWrapper:
         if not return_lse:
             return o
         return o, sums.mul_(math.log(2)) if return_lse_base_on_e else sums
-
-
-# Element types by all their names.
-_TYPES: dict[Any, torch.dtype] = _types(torch)
