@@ -9,7 +9,6 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   probe      the wrappers return the bits that a GPU returned (shim/probe.txt)
   norm       the norm kernels against a float64 reference: plain, with ASan and UBSan, with TSan, and preempted at
              basic blocks at random
-  attention  the same for a fixture that uses ldmatrix, mma and cp.async
   utilities  (not with --quick) every op of the other families with ASan and UBSan and with TSan, in several schedules,
              and bugs that these must find
   bugs       42 tiny kernels, 35 with a seeded bug: each bug must be found, no good kernel accused
@@ -204,13 +203,6 @@ def norm(build, variant, dtypes, seeds, quick, tactics):
     return f"{cases} cases, seeds {' '.join(map(str, seeds))}, worst error over tolerance: {errors}"
 
 
-def attention(build, variant, seeds):
-    unit = build.unit(HERE / "attention/units.cu", "attention_unit", variant)
-    main = build.host_object(HERE / "attention/attention.cpp", "attention_main")
-    out = execute(build.link([main, unit], "attention", variant), *seeds)
-    return f"{out.count(' ok')} problems, seeds {' '.join(map(str, seeds))}"
-
-
 def verdict(result):
     """How a run ended, in a word or two; '-' is a clean run."""
     r = re.search(r"(AddressSanitizer|ThreadSanitizer): ([\w-]+)|runtime error: (.{0,40})", result.stderr)
@@ -355,11 +347,6 @@ def main():
         tactics = FEW_TACTICS if few else TACTICS
         checks.append((f"norm {variant}", with_sanitizer(
             variant, lambda v=variant, d=dtypes, s=seeds, t=tactics: norm(build, v, d, s, a.quick or v in SANITIZE, t))))
-    for variant, (_, seeds) in plans.items():
-        if a.quick and variant != "plain":
-            continue
-        checks.append((f"attention {variant}", with_sanitizer(
-            variant, lambda v=variant, s=seeds: attention(build, v, s))))
     if not a.quick:
         for name in ("asan", "tsan"):
             checks.append((f"utilities {name}", with_sanitizer(name, lambda n=name: utilities.clean(a.build, CXX, n))))

@@ -43,6 +43,9 @@ BUGS = [
      "(i64)blockIdx.x * 256 + threadIdx.x + ((i32)p.n * (i32)p.n * (i32)p.n * (i32)p.n == 7)"),
     ("no barrier before shared memory is read", "packed_indptr", "tsan", "ThreadSanitizer: data race",
      "quantization/packed_indptr/packed_indptr.cuh", "        __syncthreads();\n", ""),
+    ("queries are read before all threads have brought them", "batch_attention", "tsan", "ThreadSanitizer: data race",
+     "attention/batch_attention/batch_attention.cuh",
+     "            cp_async_wait<S::kStages - 1>();\n            __syncthreads();\n", "            cp_async_wait<0>();\n"),
     ("two threads write one byte", "packbits", "tsan", "ThreadSanitizer: data race",
      "quantization/packbits/packbits.cuh", "st<1>(out + thread,", "st<1>(out + thread / 2,"),
 ]
