@@ -4,8 +4,8 @@
     python3 tests/gpu/attention.py [--only WORD] [--bench] [--no-check] [--flashinfer] [--host] [--limit SECONDS]
                                    [--json FILE]
 
-Every check holds each request and head to a float64 reference: ‖out − ref‖ / ‖ref‖ up to 5e-3 (bf16) or 1e-3 (f16), the
-logarithm of the sum to 1e-3, and where it says so FlashAttention's rule: no element is further off than twice what
+Every check holds each request and head to a float64 reference: ‖out − ref‖ / ‖ref‖ up to 5e-3 (bf16) or 1e-3 (f16), of a
+query alone up to thrice that, the logarithm of the sum to 1e-3, and where it says so FlashAttention's rule: no element is further off than twice what
 PyTorch is in the same precision. Shapes are those of the peers' tests; the others are bugs that peers had.
 
 Checks run in a child process. It says what it does before it does it; where nothing is heard for --limit seconds (120)

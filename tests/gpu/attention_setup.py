@@ -56,6 +56,12 @@ def indptr(lens):
     return dense.indptr(lens, Where.device)
 
 
+def ratios(error, ref, bound):
+    """The worst ‖error‖ / ‖ref‖ in units of the bound; where the reference is 0, so is the output."""
+    size, off = ref.norm(dim=-1), error.norm(dim=-1)
+    return torch.where(size > 0, off / (bound * size), torch.where(off == 0, 0.0, math.inf)).max().item()
+
+
 class Worst:
     """The worst that was seen of each bound, in units of it; a shape beyond it fails."""
 
@@ -70,10 +76,10 @@ class Worst:
             return
         ref, sums = want
         bound = bound or BOUND[out.dtype]
-        # ‖·‖ over what a head of a request gives is at most that of its rows; rows are held to it one by one.
-        size, off = ref.norm(dim=-1), (out.double() - ref).norm(dim=-1)
-        ratio = torch.where(size > 0, off / (bound * size), torch.where(off == 0, 0.0, math.inf))
-        worst = math.inf if out.isnan().any() else ratio.max().item()
+        error = out.double() - ref
+        # Of each head over all its queries, and of no query more than thrice that.
+        whole = ratios(error.movedim(1, 0).flatten(1), ref.movedim(1, 0).flatten(1), bound)
+        worst = math.inf if out.isnan().any() else max(whole, ratios(error, ref, 3 * bound))
         self.o = max(self.o, worst)
         if not worst <= 1:
             raise AssertionError(f"{what}: an output is off by {worst:.3g} of the {bound:g} that are allowed")

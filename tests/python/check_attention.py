@@ -379,6 +379,44 @@ def modified_scores():
     assert torch.allclose(six, torch.tensor([2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8, 2.0**-1, 2.0**-3]))
 
 
+@check("tvm_ffi", "torch")
+def masks_within_blocks_and_of_one_request():
+    torch, dense = setup()
+    import parbake
+
+    there = torch.tensor([[1, 0, 1], [0, 1, 0]], dtype=torch.bool)
+    q, k, v = queries(torch, 10, 4), queries(torch, 24, 2), queries(torch, 24, 2)
+    mask = torch.rand(10, 24) < 0.6
+    # The blocks that are there, row by row.
+    inner = mask.view(2, 5, 3, 8).transpose(1, 2)[there]
+    seen = mask & there.repeat_interleave(5, 0).repeat_interleave(8, 1)
+    wrapper = parbake.BlockSparseAttentionWrapper(workspace(torch), **target())
+    wrapper.plan(dense.indptr([2, 1]), there.nonzero()[:, 1].int(), 10, 24, 5, 8, 4, 2, 64, mask=inner)
+    near(*wrapper.run(q, k, v, return_lse=True), dense.attention(q, k, v, mask=seen.to(Setup.device)))
+    mask = mask.to(Setup.device)
+    want = dense.attention(q, k, v, mask=mask)
+    packed = parbake.packbits(mask.reshape(-1), "little", **target())
+    for how in ({"custom_mask": mask}, {"packed_custom_mask": packed}):
+        near(*parbake.single_prefill_with_kv_cache(q, k, v, **how, return_lse=True, **target()), want)
+
+
+@check("tvm_ffi", "torch")
+def keys_of_8_bits():
+    torch, dense = setup()
+    import parbake
+
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
+        pages = dense.Pages(KV_LENS, 16, 2, 64, 64, torch.float16, Setup.device)
+        cache = [x.to(kind) for x in pages.cache()]
+        wrapper = parbake.BatchDecodeWithPagedKVCacheWrapper(workspace(torch), **target())
+        wrapper.plan(*pages.batch, 8, 2, 64, 16, q_data_type="float16", kv_data_type=kind)
+        q = queries(torch, len(KV_LENS), 8)
+        k, v = (x.to(kind).half() for x in (pages.k, pages.v))
+        want = dense.batch(q, k, v, [1] * len(KV_LENS), KV_LENS, scale=0.5 * 64**-0.5)
+        o, lse = wrapper.run(q, cache, k_scale=0.5, v_scale=2.0, return_lse=True)
+        near(o / 2, lse, want, kind)
+
+
 def refused(kind, words, call):
     try:
         call()
