@@ -10,15 +10,15 @@ def attention(
 ):
     """q [n, heads, dim], k and v [m, kv_heads, ..]; mask bool [n, m]; rope (scale, theta). Outputs, and log2 of the sums.
 
-    `at`: only these queries.
+    `at`: only these queries. What is turned by its position is rounded to its type, as tensor cores take it.
     """
     (whole, heads, dim), (m, kv_heads, _) = q.shape, k.shape
     at = torch.arange(whole, device=q.device) if at is None else at
     q, n = q[at], len(at)
     group, scale = heads // kv_heads, dim**-0.5 if scale is None else scale
-    k, v = k.double(), v.double()
     if rope:
-        k = rotated(k, torch.arange(m, device=q.device), *rope)
+        k = rotated(k, torch.arange(m, device=q.device), *rope).to(q.dtype)
+    k, v = k.double(), v.double()
     o = torch.zeros(n, heads, v.shape[-1], dtype=torch.float64, device=q.device)
     lse = torch.full((n, heads), -math.inf, dtype=torch.float64, device=q.device)
     step = max(1, (1 << 26) // max(m * group, 1))
@@ -34,9 +34,8 @@ def attention(
             hidden |= ~mask[at[begin : begin + step]]
         for head in range(kv_heads):
             of = slice(head * group, (head + 1) * group)
-            rows = q[begin : begin + step, of].double()
-            if rope:
-                rows = rotated(rows, own[:, 0], *rope)
+            rows = q[begin : begin + step, of]
+            rows = (rotated(rows, own[:, 0], *rope).to(q.dtype) if rope else rows).double()
             scores = torch.einsum("ihd,jd->hij", rows, k[:, head]) * scale
             if soft_cap:
                 scores = soft_cap * torch.tanh(scores / soft_cap)
