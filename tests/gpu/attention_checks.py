@@ -87,7 +87,8 @@ def paged(worst, qo_lens, kv_lens, page_size, heads, kv_heads, dims, dtype, layo
         wrapper = parbake.BatchPrefillWithPagedKVCacheWrapper(workspace(dims[1]), layout, **Where.target)
         wrapper.plan(indptr(qo_lens), *cache.batch, heads, kv_heads, dims[0], page_size, dims[1], **plan)
     sinks = how.get("sinks")
-    o, lse = wrapper.run(q, cache.cache(layout, pair), sinks=sinks, return_lse=True)
+    # One tensor has room for both where they are of one size.
+    o, lse = wrapper.run(q, cache.cache(layout, pair or dims[0] != dims[1]), sinks=sinks, return_lse=True)
     reference = {"causal": how.get("causal", False), "window": how.get("window_left", -1), "sinks": sinks}
     parts = zip(*(x.split(qo_lens) for x in (q, o, lse)), *(x.split(kv_lens) for x in (cache.k, cache.v)))
     for i, (q1, o1, lse1, k1, v1) in enumerate(parts):
