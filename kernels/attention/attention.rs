@@ -23,7 +23,7 @@ impl Tile {
     /// Of so many rows, and keys of so many elements.
     pub(crate) fn new(rows: i64, qk_dim: i64) -> Self {
         let (keys, threads) = match (rows, qk_dim) {
-            (16, LATENT) => (32, 128),
+            (16, LATENT) => (64, 128),
             (_, LATENT) => (64, 256),
             // Four sets of warps take 16 keys each; two where rows are so long that shared memory has no room for more.
             (16, ..=192) => (64, 128),
@@ -33,9 +33,9 @@ impl Tile {
             _ => (32, 128),
         };
         let blocks = match (rows, qk_dim) {
-            (16, LATENT | 192) => 2,
-            (16, _) => 3,
             (_, LATENT) => 1,
+            (16, 192) => 2,
+            (16, _) => 3,
             _ => 2,
         };
         Self { rows, keys, threads, blocks }

@@ -34,14 +34,14 @@ template <int kKeys, int kThreads> struct LatentTile {
             page[i] = p.kv_indices ? (int)ld_nc<4>((const i32*)p.kv_indices + at).w[0] : (int)at;
         }
     }
-    // Begins the copies of rows that were looked up, those of passes kFrom .. kTo. Keys that do not exist become zeros: what stands in the rest of
+    // Begins the copies of the rows that were looked up. Keys that do not exist become zeros: what stands in the rest of
     // a page may be NaN, and 0 * NaN is.
-    template <int kFrom, int kTo, class P> PB_FN void copy(const P& p, int thread, int first, int kv_len, Shared tile) const {
+    template <class P> PB_FN void copy(const P& p, int thread, int first, int kv_len, Shared tile) const {
         const Divisor pages{p.page_multiply, p.page_shift};
         const int lane = thread % kLanes, row = thread / kLanes;
         const Shared to = tile + Row::at(row, lane % 8) + lane / 8 * 128;
 #pragma unroll
-        for (int i = kFrom; i < kTo; i++) {
+        for (int i = 0; i < kPasses; i++) {
             const int key = first + i * kRows + row;
             const bool exists = key < kv_len && (u32)page[i] < (u32)p.pages;
             const u32 at = exists ? (u32)page[i] : 0u, entry = exists ? (u32)(key - pages.of(key) * p.page_size) : 0u;
@@ -52,21 +52,6 @@ template <int kKeys, int kThreads> struct LatentTile {
 #pragma unroll
             for (int c = 0; c < Latent::kNopeChunks; c += kLanes) cp_async16(begin + c * 16, ckv + c * 16, exists);
             if (kLanes == 8 || lane < 8) cp_async16(begin + Latent::kNope * 2, kpe, exists);
-        }
-    }
-
-    // Brings the rows that were looked up closer: their copies will find them in L2.
-    template <class P> PB_FN void prefetch(const P& p, int thread, int first, int kv_len) const {
-        const Divisor pages{p.page_multiply, p.page_shift};
-        const int lane = thread % kLanes, row = thread / kLanes;
-#pragma unroll
-        for (int i = 0; i < kPasses; i++) {
-            const int key = first + i * kRows + row;
-            if (key >= kv_len || (u32)page[i] >= (u32)p.pages) continue;
-            const u32 entry = (u32)(key - pages.of(key) * p.page_size);
-            const u8* ckv = (const u8*)p.ckv + (u64)(u32)page[i] * p.ckv_stride + (u64)entry * p.ckv_entry_stride;
-            if (lane < 8) prefetch_l2(ckv + lane * 128);
-            if (lane == 0) prefetch_l2((const u8*)p.kpe + (u64)(u32)page[i] * p.kpe_stride + (u64)entry * p.kpe_entry_stride);
         }
     }
 

@@ -40,9 +40,8 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
 pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
     // By the shared memory of a block: 227 KiB, 163 KiB, or 99 KiB. The host has as much as is asked for.
     let keys = match (tile(call).rows, target.arch().map(|arch| arch.0)) {
-        (16, _) => 32,
         (_, None | Some(90..120)) => 64,
-        (_, Some(80 | 87)) => 32,
+        (16, _) | (_, Some(80 | 87)) => 32,
         _ => 16,
     };
     choices.push(&[tile(call).rows as u32, keys]);

@@ -10,16 +10,16 @@ namespace pb {
 // How a block is arranged. Rows of queries are divided among kGroups groups of warps. For scores, a warp of a group takes
 // 16 rows and kPart keys; for the output, all rows of its group and kColumns columns, because an output of 512 columns
 // has room in the registers of all warps only. So probabilities pass through shared memory.
-template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGroups_, int kUnit_, int kSplit_ = 1, int kSpread_ = 0, int kDepth_ = 3, bool kPrefetch_ = false> struct MlaShape {
+template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGroups_, int kSplit_> struct MlaShape {
     using T = T_;
     static constexpr int kRows = kRows_, kKeys = kKeys_, kStages = kStages_, kWarps = kWarps_, kGroups = kGroups_;
     static constexpr int kThreads = 32 * kWarps, kOf = kWarps / kGroups;  // warps of a group
     static constexpr int kDeep = kWarps / (kRows / 16), kPart = kKeys / kDeep;
     static constexpr int kPer = kRows / kGroups / 16, kColumns = Latent::kNope / kOf;
-    static constexpr int kSplit = kSplit_, kSpread = kSpread_, kDepth = kDepth_;
-    static constexpr bool kPrefetch = kPrefetch_;  // one tile beyond those that are copied is brought to L2
-    static constexpr int kRatio = kUnit_ / kKeys;  // tiles of what the plan calls a tile
-    static_assert(kPer >= 1 && kPart % 8 == 0 && kColumns % 64 == 0 && kUnit_ % kKeys == 0, "whole tiles");
+    static constexpr int kSplit = kSplit_;             // warps that share the scores of 32 rows, element by element
+    static constexpr int kDepth = kRows == 16 ? 3 : 2;  // loads of values that are under way
+    static constexpr int kUnit = 64, kRatio = kUnit / kKeys;  // keys of what the plan calls a tile, and tiles of it
+    static_assert(kPer >= 1 && kPart % 8 == 0 && kColumns % 64 == 0 && kUnit % kKeys == 0, "whole tiles");
     static_assert(kOf % 4 == 0 && kWarps <= 8, "a group has whole words");
     using Keys = LatentTile<kKeys, kThreads>;
     using Row = Latent::Row;
@@ -32,10 +32,7 @@ template <class T_, int kRows_, int kKeys_, int kStages_, int kWarps_, int kGrou
 
 // The arrangement for a tile, as `Tile` in attention.rs has it.
 template <class T, int kRows, int kKeys>
-struct MlaTile : MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 : 8, kRows == 16 ? 1 : 2, kRows == 16 ? 32 : 64, kRows == 64 && kKeys >= 32 ? 2 : 1, kRows == 64, kRows == 64 ? 2 : 3, kRows == 16> {
-    // Blocks of a multiprocessor.
-    static constexpr int kBlocks = kRows == 16 ? 2 : 1;
-};
+using MlaTile = MlaShape<T, kRows, kKeys, kKeys == 16 ? 1 : 2, kRows == 16 ? 4 : 8, kRows == 16 ? 1 : 2, kRows == 64 && kKeys >= 32 ? 2 : 1>;
 
 // What the block works at: one piece, looked up by one thread. It lies in shared memory because registers are scarce.
 struct MlaJob {
@@ -113,7 +110,7 @@ template <class S> struct MlaAttention {
 
     // Copies tile n and looks up the one after it.
     PB_FN void fetch(Keys& keys, int n, int to) const {
-        keys.template copy<0, Keys::kPasses>(p, thread, n * S::kKeys, job->piece.kv_len, stage(to));
+        keys.copy(p, thread, n * S::kKeys, job->piece.kv_len, stage(to));
         keys.look_up(p, thread, (n + 1) * S::kKeys, job->piece.kv_len, job->piece.first_page);
     }
 
@@ -128,8 +125,6 @@ template <class S> struct MlaAttention {
             if (n + i < end) fetch(keys, n + i, i);
             cp_async_commit();
         }
-        Keys later = keys;
-        if (S::kPrefetch && n < end) later.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->piece.kv_len, job->piece.first_page);
         // Up to which key all rows of this warp's scores see all.
         const Span span{job->piece.qo_len, job->piece.kv_len};
         const int seen = span.end(groups().of(min_i(first() + score_row, rows() - 1)), p.causal != 0);
@@ -145,25 +140,13 @@ template <class S> struct MlaAttention {
             cp_async_wait<kAhead - 1>();
             __syncthreads();
             const int next = now == 0 ? S::kStages - 1 : now - 1;
-            constexpr int kEarly = S::kSpread ? Keys::kPasses / 2 : Keys::kPasses;
-            if (S::kStages > 1 && n + kAhead < end)
-                keys.template copy<0, kEarly>(p, thread, (n + kAhead) * S::kKeys, job->piece.kv_len, stage(next));
+            if (S::kStages > 1) {
+                if (n + kAhead < end) fetch(keys, n + kAhead, next);
+                cp_async_commit();
+            }
             float s[kScores][4];
             if constexpr (S::kSplit == 1) score(s, stage(now) + part * S::kPart * Row::kBytes);
             else score_split(s, stage(now) + part * S::kPart * Row::kBytes);
-            if (S::kStages > 1) {
-                if (n + kAhead < end) {
-                    keys.template copy<kEarly, Keys::kPasses>(p, thread, (n + kAhead) * S::kKeys, job->piece.kv_len, stage(next));
-                    if (S::kPrefetch) {
-                        keys = later;
-                        keys.prefetch(p, thread, (n + kAhead + 1) * S::kKeys, job->piece.kv_len);
-                        later.look_up(p, thread, (n + kAhead + 2) * S::kKeys, job->piece.kv_len, job->piece.first_page);
-                    } else {
-                        keys.look_up(p, thread, (n + kAhead + 1) * S::kKeys, job->piece.kv_len, job->piece.first_page);
-                    }
-                }
-                cp_async_commit();
-            }
             const int key = n * S::kKeys + part * S::kPart;
             if (key + S::kPart > seen) hide(s, key);
             weigh(s);

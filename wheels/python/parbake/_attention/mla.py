@@ -17,7 +17,7 @@ _NOPE, _PE = 512, 64
 # A scale of 0 means the default to the kernel; this one makes all scores 0 as well.
 _NO_SCALE = 1e-30
 # Rows of a tile times the blocks of a multiprocessor, at most, and the blocks.
-_ROWS, _BLOCKS = 64, 2
+_ROWS, _BLOCKS = 64, 1
 
 
 class BatchMLAPagedAttentionWrapper:
