@@ -17,7 +17,6 @@ use crate::snippet::Value;
 use crate::tensor::{MAX_RANK, Tensor};
 use dlpack::DLTensor;
 use parbake_model::op::{self, Op};
-use parbake_model::snippet::MAX_PARAMS;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -196,30 +195,19 @@ pub unsafe fn call(
             }
         }
     }
-    let mut snippet = [("", Value::Number(0.0)); MAX_PARAMS];
-    for ((name, given), value) in values.iter().zip(&mut snippet) {
-        *value = match given {
-            Given::Number(number) => (*name, Value::Number(*number)),
+    let mut snippet = Vec::new();
+    for &(name, given) in values {
+        match given {
+            Given::Number(number) => snippet.push((name, Value::Number(number))),
             Given::Tensor(given) => {
                 at_one_place(given, name, target, &mut place, &mut wrong);
                 // SAFETY: the caller vouches for the descriptor.
                 match unsafe { given.view() } {
-                    Ok(tensor) => (*name, Value::Tensor(tensor)),
-                    Err((what, expected, got)) => {
-                        wrong.add(name, what, expected, got);
-                        continue;
-                    }
+                    Ok(tensor) => snippet.push((name, Value::Tensor(tensor))),
+                    Err((what, expected, got)) => wrong.add(name, what, expected, got),
                 }
             }
-        };
-    }
-    if values.len() > MAX_PARAMS {
-        wrong.add(
-            "call",
-            "count",
-            format!("at most {MAX_PARAMS} values of a snippet's parameters"),
-            values.len().to_string(),
-        );
+        }
     }
     wrong.check(library, def)?;
     let place = place.unwrap_or(Place::Host);
@@ -230,7 +218,7 @@ pub unsafe fn call(
     // SAFETY: each was written, for nothing was wrong with it; plain data lies in the array one after the other.
     let views = unsafe { std::slice::from_raw_parts(views.as_ptr().cast::<Tensor>(), tensors.len()) };
     // SAFETY: as the caller vouches.
-    unsafe { library.call_snippet(op, (views, scalars), &snippet[..values.len()], place, stream) }
+    unsafe { library.call_snippet(op, (views, scalars), &snippet, place, stream) }
 }
 
 /// All tensors are on one device, of a kind that the target admits.
