@@ -12,7 +12,7 @@ use crate::definition::BadDefinition;
 use crate::registry::{Registry, RegistryError};
 use api::Api;
 use parbake_model::VERSION;
-use parbake_model::function::{Function, Kind, Parameter, TAKEN, TARGET};
+use parbake_model::function::{Function, Kind, Parameter, TAKEN, TARGET, WRAPPERS};
 use parbake_model::op::{Op, Scalar, ScalarType};
 use parbake_model::source::KernelTree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +100,7 @@ pub(crate) fn check(ops: &[Op], tree: &KernelTree) -> Result<(), RegistryError> 
         return Err(RegistryError::Definitions(bad));
     }
     let mut owners: BTreeMap<String, String> = TAKEN.map(|t| (t.to_owned(), "the package itself".to_owned())).into();
+    owners.extend(WRAPPERS.map(|w| (w.to_owned(), "parbake._attention".to_owned())));
     owners.extend(imported.into_iter().map(|name| (name, "what an api.py imports".to_owned())));
     for family in ops.iter().map(|o| &o.family) {
         owners.insert(family.clone(), format!("the module of family `{family}`"));
@@ -119,6 +120,8 @@ fn table(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
     let mut text = "\"\"\"What is public, and where it lies.\"\"\"\n\n".to_owned();
     let _ = writeln!(text, "VERSION = \"{VERSION}\"\n\nFAMILIES = (");
     families.keys().for_each(|family| text += &format!("    \"{family}\",\n"));
+    text += ")\n\n# Of `parbake._attention`.\nWRAPPERS = (\n";
+    WRAPPERS.iter().for_each(|name| text += &format!("    \"{name}\",\n"));
     text += ")\n\n# Function: its family, and the op behind it.\nFUNCTIONS = {\n";
     let mut names = BTreeMap::new();
     for (family, parts) in families {
@@ -139,6 +142,10 @@ fn package_stub(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
     }
     text += "from parbake._ask import (\n";
     for name in ["Coverage", "Explanation", "Prepared", "explain", "prepare", "set_log_level", "supports"] {
+        let _ = writeln!(text, "    {name} as {name},");
+    }
+    text += ")\nfrom parbake._attention import (\n";
+    for name in WRAPPERS {
         let _ = writeln!(text, "    {name} as {name},");
     }
     text += ")\nfrom parbake._error import Error as Error, NotCoveredError as NotCoveredError\n";

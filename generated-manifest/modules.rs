@@ -122,6 +122,10 @@ mod merge_state_reference;
 mod merge_states_launch;
 #[path = "../kernels/cascade/merge_states/reference.rs"]
 mod merge_states_reference;
+#[path = "../kernels/attention/mla_attention/launch.rs"]
+mod mla_attention_launch;
+#[path = "../kernels/attention/mla_attention/reference.rs"]
+mod mla_attention_reference;
 #[path = "../kernels/quantization/mxfp8_dequantize/launch.rs"]
 mod mxfp8_dequantize_launch;
 #[path = "../kernels/quantization/mxfp8_dequantize/reference.rs"]
@@ -250,6 +254,14 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: Some(batch_attention_launch::check),
         reference: batch_attention_reference::reference,
         draw: Some(batch_attention_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "mla_attention",
+        select: mla_attention_launch::select,
+        arrange: mla_attention_launch::arrange,
+        check: Some(mla_attention_launch::check),
+        reference: mla_attention_reference::reference,
+        draw: Some(mla_attention_reference::draw),
     },
     crate::binding::Binding {
         op: "merge_state",

@@ -89,16 +89,16 @@ pub const ATTENTION_PLAN_PROCESSORS_DEFAULT: i32 = 132;
 /// The default of `split_tiles` in [`attention_plan`].
 pub const ATTENTION_PLAN_SPLIT_TILES_DEFAULT: i32 = 0;
 
-/// Shares the work of batch_attention out among multiprocessors, on the device: lengths may change between replays of a graph.
+/// Shares the work of batch_attention or mla_attention out among multiprocessors, on the device: lengths may change between replays of a graph.
 ///
 /// - `plan`: \[plan_words\], read and written: the plan, see attention/work.cuh. Element type i32; dense; overlaps no other tensor.
 /// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin. Element type i32; dense.
 /// - `qo_indptr`: \[batch+1\], read; may be absent: where the queries of each request begin; absent: every request has tokens / batch. Element type i32; dense.
 /// - `kv_last_page_len`: \[batch\], read; may be absent: tokens of the last page of each request; absent: all pages are full. Element type i32; dense.
-/// - `tokens`: queries of all requests, as batch_attention has them; from 0 to 2147483647.
+/// - `tokens`: queries of all requests, as the attention has them; from 0 to 2147483647.
 /// - `qo_heads`: heads of queries; from 1 to 65536.
 /// - `kv_heads`: heads of keys; from 1 to 65536.
-/// - `qk_dim`: elements of a key; from 1 to 1024.
+/// - `qk_dim`: elements of a key; 576: the plan is for mla_attention, whose heads of queries share one head of keys; from 1 to 1024.
 /// - `page_size`: tokens of a page; from 1 to 1048576.
 /// - `causal`: query i of a request sees keys up to i + kv_len − qo_len; ATTENTION_PLAN_CAUSAL_DEFAULT.
 /// - `window_left`: keys before its own that a query sees; −1: all; from -1 to 2147483647; ATTENTION_PLAN_WINDOW_LEFT_DEFAULT.
@@ -277,6 +277,86 @@ pub unsafe fn batch_attention(
     unsafe { library.call(op, &[o, lse.unwrap_or(Tensor::ABSENT), plan, partial, q, k, v, kv_indptr, qo_indptr.unwrap_or(Tensor::ABSENT), kv_indices.unwrap_or(Tensor::ABSENT), kv_last_page_len.unwrap_or(Tensor::ABSENT), sinks.unwrap_or(Tensor::ABSENT), mask.unwrap_or(Tensor::ABSENT), mask_indptr.unwrap_or(Tensor::ABSENT), alibi_slopes.unwrap_or(Tensor::ABSENT)], &[sm_scale, v_scale, f64::from(score), logits_soft_cap, rope_theta, rope_scale, f64::from(u8::from(causal)), f64::from(window_left), f64::from(rows), f64::from(processors)], place, stream) }
 }
 
+/// The default of `sm_scale` in [`mla_attention`].
+pub const MLA_ATTENTION_SM_SCALE_DEFAULT: f64 = 0.0;
+
+/// The default of `causal` in [`mla_attention`].
+pub const MLA_ATTENTION_CAUSAL_DEFAULT: bool = false;
+
+/// The default of `rows` in [`mla_attention`].
+pub const MLA_ATTENTION_ROWS_DEFAULT: i32 = 0;
+
+/// The default of `processors` in [`mla_attention`].
+pub const MLA_ATTENTION_PROCESSORS_DEFAULT: i32 = 132;
+
+/// Multi-head latent attention, absorbed, over pages of latents: o = softmax(sm_scale · (q_nope ckvᵀ + q_pe kpeᵀ)) ckv, lse = log2 Σ exp.
+///
+/// - `o`: \[tokens, heads, 512\], written: the outputs, still latent. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `lse`: \[tokens, heads\], written; may be absent: logarithm of the sum of exponentials, to the base 2; −inf where no key is seen. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `plan`: \[plan_words\], read and written: what attention_plan wrote for these shapes, with qk_dim = 576; as it was after the launch. Element type i32; dense; overlaps no other tensor.
+/// - `partial`: \[partial_words\], read and written: room for pieces, of any content. Element type f32; dense; overlaps no other tensor.
+/// - `q_nope`: \[tokens, heads, 512\], read: queries without position, with the keys' up-projection absorbed. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `q_pe`: \[tokens, heads, 64\], read: queries with position. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `ckv`: \[pages, page_size, 512\], read: pages of latents: keys without position, and values. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `kpe`: \[pages, page_size, 64\], read: pages of keys with position. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `kv_indptr`: \[batch+1\], read: where the pages of each request begin. Element type i32; dense.
+/// - `qo_indptr`: \[batch+1\], read; may be absent: where the queries of each request begin; absent: every request has tokens / batch. Element type i32; dense.
+/// - `kv_indices`: \[kv_pages\], read; may be absent: the pages of all requests; absent: page i is page i. Element type i32; dense.
+/// - `kv_last_page_len`: \[batch\], read; may be absent: tokens of the last page of each request; absent: all pages are full. Element type i32; dense.
+/// - `sm_scale`: of scores; 0: 1 / √192, that of heads of 128 + 64 elements before absorption; from 0 to 1000000, not NaN; MLA_ATTENTION_SM_SCALE_DEFAULT.
+/// - `causal`: query i of a request sees keys up to i + kv_len − qo_len; MLA_ATTENTION_CAUSAL_DEFAULT.
+/// - `rows`: rows of a tile of queries: 16 or 64; 0: by the mean length of requests; from 0 to 64; MLA_ATTENTION_ROWS_DEFAULT.
+/// - `processors`: multiprocessors that share the work; from 1 to 1024; MLA_ATTENTION_PROCESSORS_DEFAULT.
+///
+/// tokens: queries of all requests, from 0 to 2147483647.
+///
+/// heads: heads of queries: all see the same keys, from 1 to 65536.
+///
+/// pages: pages of the cache, from 0 to 2147483647.
+///
+/// page_size: tokens of a page, from 1 to 1048576.
+///
+/// kv_pages: entries of kv_indices, from 0 to 2147483647.
+///
+/// batch: requests, from 0 to 2147483646.
+///
+/// plan_words: words of the plan, as attention_plan has them for qk_dim = 576 and one head of keys, from 16 to 2147483647.
+///
+/// partial_words: room for pieces: a piece is rows · 513 words, and each block has two, from 0 to 1099511627776.
+///
+/// Runs on GPUs from sm_80 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn mla_attention(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    o: Tensor,
+    lse: Option<Tensor>,
+    plan: Tensor,
+    partial: Tensor,
+    q_nope: Tensor,
+    q_pe: Tensor,
+    ckv: Tensor,
+    kpe: Tensor,
+    kv_indptr: Tensor,
+    qo_indptr: Option<Tensor>,
+    kv_indices: Option<Tensor>,
+    kv_last_page_len: Option<Tensor>,
+    sm_scale: f64,
+    causal: bool,
+    rows: i32,
+    processors: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(4)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[o, lse.unwrap_or(Tensor::ABSENT), plan, partial, q_nope, q_pe, ckv, kpe, kv_indptr, qo_indptr.unwrap_or(Tensor::ABSENT), kv_indices.unwrap_or(Tensor::ABSENT), kv_last_page_len.unwrap_or(Tensor::ABSENT)], &[sm_scale, f64::from(u8::from(causal)), f64::from(rows), f64::from(processors)], place, stream) }
+}
+
 /// Two attention states made one: v = (2^s_a v_a + 2^s_b v_b) / (2^s_a + 2^s_b), s = log2(2^s_a + 2^s_b).
 ///
 /// - `v_merged`: \[rows, heads, head_dim\], written: the merged outputs. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
@@ -312,7 +392,7 @@ pub unsafe fn merge_state(
     v_b: Tensor,
     s_b: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(4)?;
+    let op = library.built_in(5)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[v_merged, s_merged, v_a, s_a, v_b, s_b], &[], place, stream) }
 }
@@ -350,7 +430,7 @@ pub unsafe fn merge_state_in_place(
     s_other: Tensor,
     mask: Option<Tensor>,
 ) -> Result<Called, Error> {
-    let op = library.built_in(5)?;
+    let op = library.built_in(6)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[v, s, v_other, s_other, mask.unwrap_or(Tensor::ABSENT)], &[], place, stream) }
 }
@@ -388,7 +468,7 @@ pub unsafe fn merge_states(
     v: Tensor,
     s: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(6)?;
+    let op = library.built_in(7)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[v_merged, s_merged, v, s], &[], place, stream) }
 }
@@ -430,7 +510,7 @@ pub unsafe fn fused_add_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(7)?;
+    let op = library.built_in(8)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[x, residual, weight], &[eps, weight_bias], place, stream) }
 }
@@ -481,7 +561,7 @@ pub unsafe fn fused_add_rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(8)?;
+    let op = library.built_in(9)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, residual, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -532,7 +612,7 @@ pub unsafe fn fused_add_rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(9)?;
+    let op = library.built_in(10)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -574,7 +654,7 @@ pub unsafe fn gated_rmsnorm(
     eps: f64,
     order: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(10)?;
+    let op = library.built_in(11)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, gate, weight], &[eps, f64::from(order)], place, stream) }
 }
@@ -613,7 +693,7 @@ pub unsafe fn layernorm(
     bias: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(11)?;
+    let op = library.built_in(12)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
 }
@@ -657,7 +737,7 @@ pub unsafe fn layernorm_quant(
     eps: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(12)?;
+    let op = library.built_in(13)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
 }
@@ -705,7 +785,7 @@ pub unsafe fn qk_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(13)?;
+    let op = library.built_in(14)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
@@ -747,7 +827,7 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(14)?;
+    let op = library.built_in(15)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
 }
@@ -794,7 +874,7 @@ pub unsafe fn rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(15)?;
+    let op = library.built_in(16)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -841,7 +921,7 @@ pub unsafe fn rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(16)?;
+    let op = library.built_in(17)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -891,7 +971,7 @@ pub unsafe fn append_paged_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(17)?;
+    let op = library.built_in(18)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -941,7 +1021,7 @@ pub unsafe fn append_paged_mla_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(18)?;
+    let op = library.built_in(19)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -975,7 +1055,7 @@ pub unsafe fn concat_mla_k(
     k_nope: Tensor,
     k_rope: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(19)?;
+    let op = library.built_in(20)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k, k_nope, k_rope], &[], place, stream) }
 }
@@ -1007,7 +1087,7 @@ pub unsafe fn copy_blocks(
     v_cache: Tensor,
     block_mapping: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(20)?;
+    let op = library.built_in(21)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
 }
@@ -1039,7 +1119,7 @@ pub unsafe fn get_batch_indices_positions(
     append_indptr: Tensor,
     seq_lens: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(21)?;
+    let op = library.built_in(22)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
 }
@@ -1069,7 +1149,7 @@ pub unsafe fn get_seq_lens(
     kv_last_page_len: Tensor,
     page_size: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(22)?;
+    let op = library.built_in(23)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
 }
@@ -1097,7 +1177,7 @@ pub unsafe fn amax(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(23)?;
+    let op = library.built_in(24)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1125,7 +1205,7 @@ pub unsafe fn block_scale_interleave(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(24)?;
+    let op = library.built_in(25)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1173,7 +1253,7 @@ pub unsafe fn fp4_dequantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(25)?;
+    let op = library.built_in(26)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1219,7 +1299,7 @@ pub unsafe fn fp4_quantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(26)?;
+    let op = library.built_in(27)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1259,7 +1339,7 @@ pub unsafe fn fp8_quantize_per_block(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(27)?;
+    let op = library.built_in(28)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1289,7 +1369,7 @@ pub unsafe fn fp8_quantize_per_tensor(
     x: Tensor,
     scale: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(28)?;
+    let op = library.built_in(29)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
 }
@@ -1326,7 +1406,7 @@ pub unsafe fn fp8_quantize_per_tensor_dynamic(
     amax: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(29)?;
+    let op = library.built_in(30)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
 }
@@ -1361,7 +1441,7 @@ pub unsafe fn fp8_quantize_per_token(
     x: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(30)?;
+    let op = library.built_in(31)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
 }
@@ -1401,7 +1481,7 @@ pub unsafe fn fp8_quantize_per_token_group(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(31)?;
+    let op = library.built_in(32)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1442,7 +1522,7 @@ pub unsafe fn mxfp8_dequantize(
     scale: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(32)?;
+    let op = library.built_in(33)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
 }
@@ -1481,7 +1561,7 @@ pub unsafe fn mxfp8_quantize(
     x: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(33)?;
+    let op = library.built_in(34)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
 }
@@ -1512,7 +1592,7 @@ pub unsafe fn packbits(
     x: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(34)?;
+    let op = library.built_in(35)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1538,7 +1618,7 @@ pub unsafe fn packed_indptr(
     out: Tensor,
     indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(35)?;
+    let op = library.built_in(36)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, indptr], &[], place, stream) }
 }
@@ -1577,7 +1657,7 @@ pub unsafe fn segment_packbits(
     out_indptr: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(36)?;
+    let op = library.built_in(37)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1658,7 +1738,7 @@ pub unsafe fn apply_rope(
     high_freq_factor: f64,
     old_context_len: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(37)?;
+    let op = library.built_in(38)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
 }
@@ -1709,7 +1789,7 @@ pub unsafe fn rope_cos_sin_cache(
     cos_sin_cache: Tensor,
     interleave: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(38)?;
+    let op = library.built_in(39)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
 }
@@ -1780,7 +1860,7 @@ pub unsafe fn rope_quantize(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(39)?;
+    let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -1873,7 +1953,7 @@ pub unsafe fn rope_quantize_append(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(40)?;
+    let op = library.built_in(41)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -1929,7 +2009,7 @@ pub unsafe fn chain_speculative_sampling(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(41)?;
+    let op = library.built_in(42)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
 }
@@ -2012,7 +2092,7 @@ pub unsafe fn sample(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(42)?;
+    let op = library.built_in(43)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
 }
@@ -2049,7 +2129,7 @@ pub unsafe fn softmax(
     temperatures: Option<Tensor>,
     temperature: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(43)?;
+    let op = library.built_in(44)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
 }
@@ -2093,7 +2173,7 @@ pub unsafe fn top_k(
     sorted: bool,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(44)?;
+    let op = library.built_in(45)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
 }
@@ -2130,7 +2210,7 @@ pub unsafe fn top_k_mask_logits(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(45)?;
+    let op = library.built_in(46)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2175,7 +2255,7 @@ pub unsafe fn top_k_page_table_transform(
     row_to_batch: Option<Tensor>,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(46)?;
+    let op = library.built_in(47)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
 }
@@ -2216,7 +2296,7 @@ pub unsafe fn top_k_ragged_transform(
     lengths: Tensor,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(47)?;
+    let op = library.built_in(48)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
 }
@@ -2253,7 +2333,7 @@ pub unsafe fn top_k_renorm_probs(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(48)?;
+    let op = library.built_in(49)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2290,7 +2370,7 @@ pub unsafe fn top_p_renorm_probs(
     top_ps: Option<Tensor>,
     top_p: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(49)?;
+    let op = library.built_in(50)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

@@ -343,8 +343,8 @@ PARBAKE_API int parbake_silu_and_mul_quant(
 #define PARBAKE_ATTENTION_PLAN_PROCESSORS_DEFAULT 132
 #define PARBAKE_ATTENTION_PLAN_SPLIT_TILES_DEFAULT 0
 /**
- * Shares the work of batch_attention out among multiprocessors, on the device: lengths may change between
- * replays of a graph.
+ * Shares the work of batch_attention or mla_attention out among multiprocessors, on the device: lengths may
+ * change between replays of a graph.
  *
  * @param plan [plan_words], read and written: the plan, see attention/work.cuh. Element type i32; dense;
  *   overlaps no other tensor.
@@ -353,10 +353,11 @@ PARBAKE_API int parbake_silu_and_mul_quant(
  *   request has tokens / batch. Element type i32; dense.
  * @param kv_last_page_len [batch], read; may be absent: tokens of the last page of each request; absent: all
  *   pages are full. Element type i32; dense.
- * @param tokens queries of all requests, as batch_attention has them; from 0 to 2147483647.
+ * @param tokens queries of all requests, as the attention has them; from 0 to 2147483647.
  * @param qo_heads heads of queries; from 1 to 65536.
  * @param kv_heads heads of keys; from 1 to 65536.
- * @param qk_dim elements of a key; from 1 to 1024.
+ * @param qk_dim elements of a key; 576: the plan is for mla_attention, whose heads of queries share one head
+ *   of keys; from 1 to 1024.
  * @param page_size tokens of a page; from 1 to 1048576.
  * @param causal query i of a request sees keys up to i + kv_len − qo_len;
  *   PARBAKE_ATTENTION_PLAN_CAUSAL_DEFAULT.
@@ -473,6 +474,67 @@ PARBAKE_API int parbake_batch_attention(
     parbake_library *library, void *stream, const char *target,
     const parbake_tensor *o, const parbake_tensor *lse, const parbake_tensor *plan, const parbake_tensor *partial, const parbake_tensor *q, const parbake_tensor *k, const parbake_tensor *v, const parbake_tensor *kv_indptr, const parbake_tensor *qo_indptr, const parbake_tensor *kv_indices, const parbake_tensor *kv_last_page_len, const parbake_tensor *sinks, const parbake_tensor *mask, const parbake_tensor *mask_indptr, const parbake_tensor *alibi_slopes,
     double sm_scale, double v_scale, int32_t score, double logits_soft_cap, double rope_theta, double rope_scale, bool causal, int32_t window_left, int32_t rows, int32_t processors,
+    parbake_error **error);
+
+#define PARBAKE_MLA_ATTENTION_SM_SCALE_DEFAULT 0.0
+#define PARBAKE_MLA_ATTENTION_CAUSAL_DEFAULT false
+#define PARBAKE_MLA_ATTENTION_ROWS_DEFAULT 0
+#define PARBAKE_MLA_ATTENTION_PROCESSORS_DEFAULT 132
+/**
+ * Multi-head latent attention, absorbed, over pages of latents: o = softmax(sm_scale · (q_nope ckvᵀ + q_pe
+ * kpeᵀ)) ckv, lse = log2 Σ exp.
+ *
+ * @param o [tokens, heads, 512], written: the outputs, still latent. Element type f16 or bf16, the same for
+ *   all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps
+ *   no other tensor.
+ * @param lse [tokens, heads], written; may be absent: logarithm of the sum of exponentials, to the base 2;
+ *   −inf where no key is seen. Element type f32; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param plan [plan_words], read and written: what attention_plan wrote for these shapes, with qk_dim = 576;
+ *   as it was after the launch. Element type i32; dense; overlaps no other tensor.
+ * @param partial [partial_words], read and written: room for pieces, of any content. Element type f32; dense;
+ *   overlaps no other tensor.
+ * @param q_nope [tokens, heads, 512], read: queries without position, with the keys' up-projection absorbed.
+ *   Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are
+ *   free, 0 or more.
+ * @param q_pe [tokens, heads, 64], read: queries with position. Element type f16 or bf16, the same for all
+ *   such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param ckv [pages, page_size, 512], read: pages of latents: keys without position, and values. Element type
+ *   f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param kpe [pages, page_size, 64], read: pages of keys with position. Element type f16 or bf16, the same
+ *   for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param kv_indptr [batch+1], read: where the pages of each request begin. Element type i32; dense.
+ * @param qo_indptr [batch+1], read; may be absent: where the queries of each request begin; absent: every
+ *   request has tokens / batch. Element type i32; dense.
+ * @param kv_indices [kv_pages], read; may be absent: the pages of all requests; absent: page i is page i.
+ *   Element type i32; dense.
+ * @param kv_last_page_len [batch], read; may be absent: tokens of the last page of each request; absent: all
+ *   pages are full. Element type i32; dense.
+ * @param sm_scale of scores; 0: 1 / √192, that of heads of 128 + 64 elements before absorption; from 0 to
+ *   1000000, not NaN; PARBAKE_MLA_ATTENTION_SM_SCALE_DEFAULT.
+ * @param causal query i of a request sees keys up to i + kv_len − qo_len;
+ *   PARBAKE_MLA_ATTENTION_CAUSAL_DEFAULT.
+ * @param rows rows of a tile of queries: 16 or 64; 0: by the mean length of requests; from 0 to 64;
+ *   PARBAKE_MLA_ATTENTION_ROWS_DEFAULT.
+ * @param processors multiprocessors that share the work; from 1 to 1024;
+ *   PARBAKE_MLA_ATTENTION_PROCESSORS_DEFAULT.
+ *
+ * tokens: queries of all requests, from 0 to 2147483647.
+ * heads: heads of queries: all see the same keys, from 1 to 65536.
+ * pages: pages of the cache, from 0 to 2147483647.
+ * page_size: tokens of a page, from 1 to 1048576.
+ * kv_pages: entries of kv_indices, from 0 to 2147483647.
+ * batch: requests, from 0 to 2147483646.
+ * plan_words: words of the plan, as attention_plan has them for qk_dim = 576 and one head of keys, from 16 to
+ *   2147483647.
+ * partial_words: room for pieces: a piece is rows · 513 words, and each block has two, from 0 to
+ *   1099511627776.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ */
+PARBAKE_API int parbake_mla_attention(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *o, const parbake_tensor *lse, const parbake_tensor *plan, const parbake_tensor *partial, const parbake_tensor *q_nope, const parbake_tensor *q_pe, const parbake_tensor *ckv, const parbake_tensor *kpe, const parbake_tensor *kv_indptr, const parbake_tensor *qo_indptr, const parbake_tensor *kv_indices, const parbake_tensor *kv_last_page_len,
+    double sm_scale, bool causal, int32_t rows, int32_t processors,
     parbake_error **error);
 
 /**

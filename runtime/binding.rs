@@ -124,8 +124,14 @@ impl Checked<'_> {
     }
 }
 
+/// What divides by `divisor` on the device, as parbake/math.cuh says: magic and shift.
+pub(crate) fn divider(divisor: u32) -> (u32, u32) {
+    let log = divisor.next_power_of_two().trailing_zeros();
+    (((1u64 << (31 + log)) / u64::from(divisor) + 1) as u32, 31 + log)
+}
+
 /// Room for the largest parameter struct: several tensor maps and their surroundings.
-const PARAMS_WORDS: usize = 64;
+const PARAMS_WORDS: usize = 72;
 
 /// A parameter struct, by value.
 #[derive(Clone, Copy, Debug)]
@@ -278,4 +284,21 @@ pub struct Binding {
     pub reference: fn(&Problem) -> Vec<Expected>,
     /// Inputs that mean something.
     pub draw: Option<fn(&mut Draw<'_>)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::divider;
+
+    #[test]
+    fn division_by_multiplication_is_exact() {
+        for divisor in (1..=3000).chain([4095, 4096, 4097, 65_535, 65_536, 1_048_575, 1_048_576]) {
+            let (magic, shift) = divider(divisor);
+            let multiples = [0, 1, 2, 7, (i32::MAX as u32) / divisor].map(|n| n * divisor);
+            let around = multiples.iter().flat_map(|n| [n.saturating_sub(1), *n, n + divisor / 2, n + divisor - 1]);
+            for n in around.filter(|n| *n <= i32::MAX as u32).chain([i32::MAX as u32]) {
+                assert_eq!((u64::from(n) * u64::from(magic)) >> shift, u64::from(n / divisor), "{n} / {divisor}");
+            }
+        }
+    }
 }

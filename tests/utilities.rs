@@ -10,6 +10,8 @@ mod attention;
 mod cascade;
 #[path = "utilities/harness.rs"]
 mod harness;
+#[path = "utilities/mla.rs"]
+mod mla;
 #[path = "utilities/norm.rs"]
 mod norm;
 #[path = "utilities/page.rs"]

@@ -11,6 +11,26 @@ const KEYWORDS: [&str; 35] = [
     "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];
 
+/// What `parbake._attention` has, which is written by hand and an attribute of the package too.
+pub const WRAPPERS: [&str; 16] = [
+    "BatchAttention",
+    "BatchAttentionWithAttentionSinkWrapper",
+    "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
+    "BatchPrefillWithPagedKVCacheWrapper",
+    "BatchPrefillWithRaggedKVCacheWrapper",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
+    "BlockSparseAttentionWrapper",
+    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+    "MultiLevelCascadeAttentionWrapper",
+    "VariableBlockSparseAttentionWrapper",
+    "attention_workspace_size",
+    "single_decode_with_kv_cache",
+    "single_prefill_with_kv_cache",
+    "single_prefill_with_kv_cache_return_lse",
+];
+
 /// What the package `parbake` calls by these names itself.
 pub const TAKEN: [&str; 9] = [
     "Coverage",

@@ -8,12 +8,6 @@ namespace pb {
 // In the order of the values of the axis `activation`.
 enum Activation { kSilu, kGelu, kGeluTanh };
 
-// n / d for n < 2^31, by what the launcher found for d: magic = floor(2^(31 + l) / d) + 1, shift = 31 + l, where l is the
-// least number with 2^l >= d. A division by a number that only the launch knows costs ten times that.
-PB_FN u32 quotient(u32 n, u32 magic, u32 shift) {
-    return (u32)((u64)n * magic >> shift);
-}
-
 // activation(x) * y. Every activation here is x times a gate between 0 and 1:
 //   silu       1 / (1 + exp(-x))
 //   gelu       the normal distribution function of x
@@ -22,14 +16,15 @@ PB_FN u32 quotient(u32 n, u32 magic, u32 shift) {
 // |x| is one less it: nothing cancels. A gate may be below the range of f32 and the product still within it, so that a
 // small exponential is kept as e * s * s, and s = 2^-96 is multiplied in where nothing leaves the range.
 // NaN gives NaN, and -inf does: it is infinity times 0.
-template <int kActivation> PB_FN float act_and_mul(float x, float y) {
+// kNear: neither x is beyond kNearSilu nor NaN, so that no small exponential is possible. The bits are the same.
+template <int kActivation, bool kNear = false> PB_FN float act_and_mul(float x, float y) {
     constexpr float kLog2e = 1.4426950408889634f;
     const float square = x * x;
     float t;  // the exponential is 2^t
     if constexpr (kActivation == kSilu) t = -kLog2e * fabsf(x);
     else if constexpr (kActivation == kGelu) t = -0.5f * kLog2e * square;
     else t = -2.f * kLog2e * 0.7978845608028654f * fabsf(x) * (1.f + 0.044715f * square);
-    const bool tiny = t < -110.f;
+    const bool tiny = !kNear && t < -110.f;
     const float e = exp2_fast(tiny ? t + 192.f : t);
 
     float low, high;  // the gates of -|x| and of |x|
@@ -54,6 +49,15 @@ template <int kActivation> PB_FN float act_and_mul(float x, float y) {
     }
     const float s = tiny && x < 0.f ? 0x1p-96f : 1.f;
     return x * (x < 0.f ? low : high) * (y * s) * s;
+}
+
+// Whether every value of an access is at most 76 in magnitude: SiLU has no small exponential there.
+template <class T, int kBytes> PB_FN bool near_silu(const words<kBytes>& v) {
+    constexpr u32 kMost = is_bf16<T> ? 0x4298u : 0x54c0u, kPast = 0x7fffu - kMost;
+    u32 beyond = 0;
+#pragma unroll
+    for (int i = 0; i < v.kCount; i++) beyond |= (v.w[i] & 0x7fff7fffu) + kPast * 0x10001u;
+    return (beyond & 0x80008000u) == 0;
 }
 
 }  // namespace pb

@@ -2,12 +2,6 @@
 
 use crate::binding::{Checked, Problem};
 
-/// What divides by `divisor` on the device, as activation.cuh says: magic and shift.
-pub(crate) fn divider(divisor: u32) -> (u32, u32) {
-    let log = divisor.next_power_of_two().trailing_zeros();
-    (((1u64 << (31 + log)) / u64::from(divisor) + 1) as u32, 31 + log)
-}
-
 /// Whether every row of `x`, its second half, and every row of `out` can be accessed `lane` elements at once.
 pub(crate) fn fits(call: &Checked<'_>, lane: u64) -> bool {
     let rows = |name: &&str| {
@@ -32,21 +26,4 @@ pub(crate) fn gated(problem: &Problem, gate: fn(f64) -> f64) -> Vec<f64> {
 /// 1 / (1 + exp(−x)).
 pub(crate) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::divider;
-
-    #[test]
-    fn division_by_multiplication_is_exact() {
-        for divisor in (1..=3000).chain([4095, 4096, 4097, 65_535, 65_536, 1_048_575, 1_048_576]) {
-            let (magic, shift) = divider(divisor);
-            let multiples = [0, 1, 2, 7, (i32::MAX as u32) / divisor].map(|n| n * divisor);
-            let around = multiples.iter().flat_map(|n| [n.saturating_sub(1), *n, n + divisor / 2, n + divisor - 1]);
-            for n in around.filter(|n| *n <= i32::MAX as u32).chain([i32::MAX as u32]) {
-                assert_eq!((u64::from(n) * u64::from(magic)) >> shift, u64::from(n / divisor), "{n} / {divisor}");
-            }
-        }
-    }
 }

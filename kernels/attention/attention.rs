@@ -1,8 +1,12 @@
 //! What the ops of attention share: tiles, the plan, and inputs that mean something.
 
-use crate::binding::{Checked, Draw, Wrong};
+use crate::binding::{Checked, Draw, Tensor, Wrong};
 
-/// How queries and keys are cut into tiles, as `AttentionTile` in batch_attention.cuh has it.
+/// Elements of a key of multi-head latent attention: the latent, which is the value, and what carries the position.
+pub(crate) const LATENT: i64 = 512 + 64;
+
+/// How queries and keys are cut into tiles, as `AttentionTile` in batch_attention.cuh and `MlaTile` in mla_attention.cuh
+/// have it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tile {
     /// Rows of queries.
@@ -19,6 +23,8 @@ impl Tile {
     /// Of so many rows, and keys of so many elements.
     pub(crate) fn new(rows: i64, qk_dim: i64) -> Self {
         let (keys, threads) = match (rows, qk_dim) {
+            (16, LATENT) => (32, 128),
+            (_, LATENT) => (64, 256),
             // Four sets of warps take 16 keys each; two where rows are so long that shared memory has no room for more.
             (16, ..=192) => (64, 128),
             (16, _) => (32, 64),
@@ -26,7 +32,13 @@ impl Tile {
             (_, ..=128) => (64, 128),
             _ => (32, 128),
         };
-        Self { rows, keys, threads, blocks: if threads == 64 { 3 } else { 2 } }
+        let blocks = match (rows, qk_dim) {
+            (16, LATENT | 192) => 2,
+            (16, _) => 3,
+            (_, LATENT) => 1,
+            _ => 2,
+        };
+        Self { rows, keys, threads, blocks }
     }
 
     /// The one that the scalar `rows` asks for, or that suits the mean length of requests.
@@ -59,6 +71,44 @@ pub(crate) fn group(qo_heads: i64, kv_heads: i64, wrong: &mut Wrong) -> Option<i
         return None;
     }
     Some(qo_heads / kv_heads)
+}
+
+/// Bytes of the widest access.
+const VECTOR: u64 = 16;
+
+/// Addresses and strides of these are multiples of the widest access.
+pub(crate) fn check_aligned(call: &Checked<'_>, names: &[&'static str], wrong: &mut Wrong) {
+    for name in names {
+        let tensor = call.tensor(name);
+        let got = tensor.alignment(VECTOR);
+        if !tensor.is_empty() && got != VECTOR {
+            wrong.add(name, "alignment", "addresses and strides of multiples of 16 bytes", format!("{got} bytes"));
+        }
+    }
+}
+
+/// Pages and their tokens are found by products of 32-bit numbers.
+pub(crate) fn check_pages(call: &Checked<'_>, names: &[&'static str], wrong: &mut Wrong) {
+    for &name in names {
+        let tensor = call.tensor(name);
+        if let Some(far) = [0, 1].into_iter().map(|d| bytes(tensor, d)).find(|b| !(0..1 << 32).contains(b)) {
+            wrong.add(name, "strides", "from 0 to 2^32 bytes between pages and between tokens", far.to_string());
+        }
+    }
+}
+
+/// The stride of a dimension in bytes.
+pub(crate) fn bytes(tensor: &Tensor, dim: usize) -> i64 {
+    tensor.stride(dim) * tensor.dtype.bytes() as i64
+}
+
+/// What `Divisor` in work.cuh takes: exact for numbers below 2^31.
+pub(crate) fn divisor(by: i64) -> (u32, i32) {
+    if by == 1 {
+        return (0, 0);
+    }
+    let bits = 64 - (by as u64 - 1).leading_zeros();
+    ((1u64 << (31 + bits)).div_ceil(by as u64) as u32, bits as i32 - 1)
 }
 
 /// Without `qo_indptr` all requests have as many queries.

@@ -48,6 +48,8 @@ struct ModifiedScore {
 template <class Own> struct CustomScore {
     static constexpr bool kPlain = false;
     template <class P> static PB_FN float score(float x, const ScorePlace& at, const P& p) {
+        // It may read memory by the key.
+        if (at.key >= at.kv_len) return x;
         constexpr float kLn2 = 0.693147180559945309f;
         return Own::score(x * (p.scale_log2 * kLn2), at, p.user) * kLog2E;
     }

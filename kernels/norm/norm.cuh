@@ -49,6 +49,10 @@ template <class T, int kBlock, int kRows, int kVec, int kPeel, int kMost = 4> st
     PB_FN int column(int i) const { return lead + (i * threads() + thread()) * kLane; }
     PB_FN int step() const { return threads() * kLane; }
 
+    PB_FN void load_once(const T* row, words<kVec> (&v)[kHeld]) const {
+#pragma unroll
+        for (int i = 0; i < kHeld; i++) v[i] = column(i) < end ? ld_once<kVec>(row + column(i)) : words<kVec>{};
+    }
     PB_FN void load(const T* row, words<kVec> (&v)[kHeld]) const {
 #pragma unroll
         for (int i = 0; i < kHeld; i++) v[i] = column(i) < end ? ld<kVec>(row + column(i)) : words<kVec>{};

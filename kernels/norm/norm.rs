@@ -23,8 +23,9 @@ fn misses(tensor: &Tensor) -> (u64, u64) {
     (tensor.data as u64 % vector, step.wrapping_mul(tensor.dtype.bytes() as u64) % vector)
 }
 
-/// Orders the legal tactics for two matrices of rows and the weight.
-pub(crate) fn select(call: &Checked<'_>, first: &str, second: &str, choices: &mut Choices) {
+/// Orders the legal tactics for two matrices of rows and the weight. A thread of a block of [`ROW_BLOCK`] holds so many
+/// vectors.
+pub(crate) fn select(call: &Checked<'_>, first: &str, second: &str, held: u32, choices: &mut Choices) {
     let (first, second, weight) = (call.tensor(first), call.tensor(second), call.tensor("weight"));
     let element = weight.dtype.bytes() as u32;
     let hidden = call.dim("hidden");
@@ -43,7 +44,7 @@ pub(crate) fn select(call: &Checked<'_>, first: &str, second: &str, choices: &mu
         ..=256 => vectors[0],
         257..=512 => vectors[1],
         513..=1024 => vectors[2],
-        1025..=32768 => vectors[3],
+        _ if bytes <= i64::from(ROW_BLOCK * held * VECTOR) => vectors[3],
         _ => vectors[4],
     };
     choices.push(&best);
@@ -94,11 +95,16 @@ pub(crate) fn launch_peeling(params: Params, call: &Checked<'_>, tactic: &Tactic
     launch_rows(params, call, block, rows, bytes.div_ceil(4 * VECTOR))
 }
 
-/// The grid covers all rows; a block with one row has as many threads as keep it in registers.
-pub(crate) fn launch(params: Params, call: &Checked<'_>, tactic: &Tactic) -> Launch {
-    let [block, rows, vec, _] = tactic.0;
+/// The grid covers all rows; a block with one row has as many threads as keep it in registers. `held` is that of
+/// [`select`].
+pub(crate) fn launch(params: Params, call: &Checked<'_>, tactic: &Tactic, held: u32) -> Launch {
+    let [block, rows, vec, peel] = tactic.0;
     // Accesses of a thread whose values stay in registers, as in norm.cuh.
-    let held = if vec == VECTOR { 4 } else { 6 };
+    let held = match (vec, block, peel) {
+        (VECTOR, ROW_BLOCK, 0) => held,
+        (VECTOR, ..) => 4,
+        _ => 6,
+    };
     let bytes = call.dim("hidden") as u32 * call.tensor("weight").dtype.bytes() as u32;
     launch_rows(params, call, block, rows, bytes.div_ceil(vec).div_ceil(held))
 }

@@ -6,7 +6,7 @@ use crate::binding::{Choices, Draw, Launch, Params, Problem, Tensor, Wrong};
 const VECTOR: i64 = 16;
 const BLOCK: u32 = 256;
 /// Threads that keep a large GPU busy: a thread takes a second head only if there are more.
-const BUSY: i64 = 1 << 18;
+const BUSY: i64 = 1 << 17;
 
 /// Offers vectors if all tensors allow them, whose dense parts have so many elements, and single elements in any case.
 pub(crate) fn select(tensors: &[&Tensor], dense: &[i64], choices: &mut Choices) {

@@ -1,5 +1,6 @@
 // Where a token goes in a paged cache.
 #pragma once
+#include "parbake/math.cuh"
 #include "parbake/vec.cuh"
 
 namespace pb {

@@ -14,7 +14,7 @@ inline constexpr int kQuantBlock = 256;
 template <class T, int kVec> PB_FN words<16> load_lanes(const T* row, int c, int n) {
     words<16> r{};
     if constexpr (kVec == 16) {
-        if (c < n) r = ld_once<16>(row + c);
+        if (c < n) r = ld_nc<16>(row + c);
     } else {
 #pragma unroll
         for (int i = 0; i < 16 / (int)sizeof(T); i++)
@@ -39,7 +39,7 @@ template <int kCount, int kVec> PB_FN words<kCount> load_bytes(const u8* row, in
 }
 template <int kCount, int kVec> PB_FN void store_bytes(u8* row, int c, int n, const words<kCount>& v) {
     if constexpr (kVec == 16) {
-        if (c < n) st<kCount>(row + c, v);
+        if (c < n) st_once<kCount>(row + c, v);
     } else {
 #pragma unroll
         for (int i = 0; i < kCount; i++)
@@ -106,6 +106,7 @@ template <int kHeld, int kVec> inline constexpr int kFlight = kVec == 16 ? kHeld
 template <class T, int kGroup, int kHeld, int kVec, class P, class Quantizer>
 PB_FN void quantize_groups(const P& p, i64 rows, int groups, const Quantizer& quantizer) {
     constexpr int kLane = kLanes<T, 16>, kSpan = kGroup / kLane, kBytes = Quantizer::template kBytes<kLane>;
+    using Part = Shares<kSpan, kFlight<kHeld, kVec>>;
     const Deal deal = Deal::of<kHeld>(p, blockIdx.x);
     const T* x = (const T*)p.x + deal.row * p.x_stride;
     u8* out = (u8*)p.out + deal.row * p.out_stride;
@@ -120,22 +121,34 @@ PB_FN void quantize_groups(const P& p, i64 rows, int groups, const Quantizer& qu
             held[j] = load_lanes<T, kVec>(x + i * x_step, (deal.vector + i * deal.vector_step) * kLane,
                                           valid ? p.hidden : 0);
         }
+        // A lane finds the scales of some of the vectors.
+        float top[kFlight<kHeld, kVec>], v[kLane], factor[Part::kOwn];
+#pragma unroll
+        for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
+            unpack<T, 16>(held[j], v);
+            top[j] = magnitude(v);
+        }
+        Part::template reduce<Max>(top);
+#pragma unroll
+        for (int k = 0; k < Part::kOwn; k++) {
+            const int i = first + Part::first() + k;
+            const i64 row = deal.row + i * deal.row_step;
+            const u32 group = (u32)(deal.vector + i * deal.vector_step) / kSpan;
+            const auto scale = quantizer.scale(top[k]);
+            factor[k] = quantizer.factor(scale);
+            if (Part::leads() && row < rows && group < (u32)groups && !deal.idle)
+                quantizer.store(scale, row, (int)group);
+        }
 #pragma unroll
         for (int j = 0; j < kFlight<kHeld, kVec>; j++) {
             const int i = first + j;
-            const i64 row = deal.row + i * deal.row_step;
-            const u32 vector = (u32)(deal.vector + i * deal.vector_step), group = vector / kSpan;
-            float v[kLane];
+            const bool valid = deal.row + i * deal.row_step < p.rows && !deal.idle;
+            const float by = Part::get(factor, j);
             unpack<T, 16>(held[j], v);
-            const float amax = warp_max<kSpan>(magnitude(v));
-            const auto scale = quantizer.scale(amax);
-            const float factor = quantizer.factor(scale);
 #pragma unroll
-            for (int k = 0; k < kLane; k++) v[k] *= factor;
-            store_bytes<kBytes, kVec>(out + i * out_step, (int)vector * kBytes,
-                                      row < p.rows && !deal.idle ? Quantizer::bytes(p.hidden) : 0, quantizer.pack(v));
-            if (vector % kSpan == 0 && row < rows && group < (u32)groups && !deal.idle)
-                quantizer.store(scale, row, (int)group);
+            for (int k = 0; k < kLane; k++) v[k] *= by;
+            store_bytes<kBytes, kVec>(out + i * out_step, (deal.vector + i * deal.vector_step) * kBytes,
+                                      valid ? Quantizer::bytes(p.hidden) : 0, quantizer.pack(v));
         }
     }
 }

@@ -68,8 +68,10 @@ template <int kDigit, class Slice> PB_FN u64 top_cut(Slice& row, const Ties& tie
     Slice::sync();
     return ties.everything();
 }
-// Bits of a digit by which a block of that size counts: as few bins as there are threads where rows are short.
-template <int kBlock, bool kMass> inline constexpr int kDigitBits = kBlock == 256 ? 8 : kMass ? 10 : 11;
+// Bits of a digit by which a block of that size counts: as few bins as there are threads, where masses are not summed.
+// The blocks of a cluster read each other's bins, which takes longer than one more digit.
+template <int kBlock, bool kMass>
+inline constexpr int kDigitBits = kMass ? (kBlock < 512 ? 8 : 10) : kBlock < 512 ? 8 : kBlock == 512 ? 9 : 10;
 
 // Sorts n values in shared memory, the greatest first; n is a power of two, 64 or more. A network: who is compared with
 // whom depends on n alone.

@@ -33,14 +33,6 @@ PB_FN u32 key_index(u64 key) {
     return ~(u32)key;
 }
 
-// Brings what a thread reads later into the first cache.
-PB_FN void prefetch(const void* ptr) {
-#if PB_DEVICE
-    asm volatile("prefetch.global.L1 [%0];" ::"l"(ptr));
-#else
-    (void)ptr;
-#endif
-}
 PB_FN int lowest_bit(u32 m) {
 #if PB_DEVICE
     return __ffs((int)m) - 1;
@@ -249,24 +241,23 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
     // The following are for one warp.
 
     // Sums over the row. `count` is not there before measure().
-    PB_FN Sums sums(bool counted) const {
+    PB_FN Sums sums(bool counted, double& own) const {
         Sums r{0., 0};
-        const int per = (segments + 31) / 32, begin = (int)lane_id() * per;
-#pragma unroll 1
-        for (int s = begin; s < min_i(begin + per, segments); s++) {
-            r.mass += (double)mass[s];
-            if (counted) r.count += count[s];
+        const int per = (segments + 31) / 32, begin = (int)lane_id() * per, end = min_i(begin + per, segments);
+#pragma unroll 4
+        for (int s = begin; s < end; s++) r.mass += (double)mass[s];
+        if (counted) {
+#pragma unroll 4
+            for (int s = begin; s < end; s++) r.count += count[s];
         }
+        own = r.mass;
         r.mass = warp_reduce(r.mass, add_op{});
         r.count = warp_reduce(r.count, add_op{});
         return r;
     }
     // The segment in which the share u of the mass lies, and how far into it. The sum of all masses is positive.
-    PB_FN int segment_at(double u, double& rest) const {
+    PB_FN int segment_at(double u, double own, double& rest) const {
         const int per = (segments + 31) / 32, begin = (int)lane_id() * per, end = min_i(begin + per, segments);
-        double own = 0.;
-#pragma unroll 1
-        for (int s = begin; s < end; s++) own += (double)mass[s];
         const double upto = warp_scan(own, add_op{});
         const double target = u * shfl_wide(upto, 31), before = shfl_up_wide(upto, 1);
         // Rounding may leave nothing beyond the target: then it is the last lane that has any mass.
@@ -290,30 +281,47 @@ template <int kSource, bool kHeld, int kBlocks, int kVec> struct Row {
     }
     // The key of the token of segment s before which there is at most `rest` mass, among those that come before `limit`.
     PB_FN u64 token_at(int s, double rest, u64 limit) const {
-        // As in segment_at(): the last part, lane and token of any weight if rounding leaves nothing beyond.
-        int at = 0;
-        float own = 0.f, w[4] = {0.f, 0.f, 0.f, 0.f};
-        double to = rest;
-#pragma unroll 1
-        for (int i = 0; i < kParts; i++) {
+        const auto weights = [&](int i, float (&v)[4]) {
             const words<16> read = stored(s, i);
-            float v[4], part = 0.f;
+            float sum = 0.f;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 v[j] = weight_of(read.w[j]);
                 if (bits_of<u32>(v[j]) < least(limit, s, element(s, i) + j)) v[j] = 0.f;
-                part += v[j];
+                sum += v[j];
             }
-            const float all = warp_sum(part);
-            if (!(all > 0.f)) continue;
-            at = i;
-            own = part;
-            to = rest;
+            return sum;
+        };
+        float w[4], part[kParts] = {}, all[kParts];
+#pragma unroll 1
+        for (int i = 0; i < kParts; i++) {
 #pragma unroll
-            for (int j = 0; j < 4; j++) w[j] = v[j];
-            if ((double)all > rest) break;
-            rest -= (double)all;
+            for (int k = 0; k < kParts - 1; k++) part[k] = part[k + 1];
+            part[kParts - 1] = weights(i, w);
         }
+        // Sums of all parts at once: their steps wait for each other.
+#pragma unroll
+        for (int i = 0; i < kParts; i++) all[i] = part[i];
+#pragma unroll
+        for (int m = 16; m; m >>= 1) {
+#pragma unroll
+            for (int i = 0; i < kParts; i++) all[i] += shfl_xor(all[i], m);
+        }
+        // As in segment_at(): the last part, lane and token of any weight if rounding leaves nothing beyond.
+        int at = 0;
+        float own = 0.f;
+        double to = rest;
+        bool found = false;
+#pragma unroll
+        for (int i = 0; i < kParts; i++) {
+            if (found || !(all[i] > 0.f)) continue;
+            at = i;
+            own = part[i];
+            to = rest;
+            found = (double)all[i] > rest;
+            rest -= (double)all[i];
+        }
+        weights(at, w);
         const float upto = warp_scan(own, add_op{}), before = shfl_up(upto, 1);
         const u32 some = warp_ballot(own > 0.f), beyond = some & warp_ballot((double)upto > to);
         const int lane = beyond ? lowest_bit(beyond) : highest_bit(some);

@@ -121,8 +121,8 @@ impl Selection {
     const SHARED: u32 = 76 << 10;
     /// What sums of masses take of that.
     const MASS: u32 = 8 << 10;
-    /// Candidates that are listed.
-    const LIST: u32 = 8 << 10;
+    /// Candidates that are listed, if the row has so many.
+    const LISTED: u64 = 1024;
     /// Elements of a row that is short: a block of 256 threads takes it.
     const SHORT: i64 = 4096;
     /// Bytes of a row below which a second block costs more than it brings.
@@ -163,7 +163,7 @@ impl Selection {
     pub(crate) fn new(rows: &Tensor, tactic: &Tactic, sorted: u32, mass: bool) -> Self {
         let [threads, cluster, ..] = tactic.0;
         let (count, cols, element) = (rows.shape()[0], rows.shape()[1] as u64, rows.dtype.bytes() as u64);
-        let list = Self::LIST.max(8 * sorted);
+        let list = (8 * cols.min(Self::LISTED) as u32).next_multiple_of(VECTOR).max(8 * sorted);
         let room = if cluster == 1 { Self::SHARED } else { Self::ALONE } - if mass { Self::MASS } else { 0 } - list;
         let blocks = if cluster == 1 { Self::blocks(rows, room) } else { 1 };
         // A row that begins within a vector reaches into one more.

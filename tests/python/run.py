@@ -18,9 +18,11 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   torch     torch.compile, gradients, graphs, streams, devices
   tracing   subclasses, modes and tracers of PyTorch; derivatives
   jax       jit, vmap, what does not exist there
+  mla       the wrapper of multi-head latent attention
   ask       supports, explain, prepare
   guide     the examples of docs/python.md and of the docstrings
   bench     the harness: timers on a device that is played, checks, rows, its workloads on the CPU
+  attention   its wrappers against float64, what they refuse
   recording   PARBAKE_RECORD, and `parbake lock` of what it wrote
   references  reference.py of each op against its kernel, and the trace definitions
 """
@@ -36,7 +38,7 @@ import harness
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = (
     "package", "values", "outputs", "families", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench",
-    "references", "recording",
+    "attention", "mla", "references", "recording",
 )  # fmt: skip
 
 

@@ -28,7 +28,20 @@ fn cases() -> Vec<Case> {
     let draws = [("rows", 3), ("sources", 3), ("vocab", 2000), ("seed_count", 1), ("offset_count", 1)];
     let chain = [("rows", 3), ("drafts", 4), ("vocab", 1030), ("seed_count", 1), ("offset_count", 3)];
     let vocab = [("rows", 3), ("vocab", 1111)];
+    let attention = |rows: f64, tokens: i64| {
+        let pages = [("page_size", 5), ("kv_pages", 30), ("pages", 31), ("mask_bytes", 2000)];
+        let case = new("batch_attention", &[("tokens", tokens), ("batch", 3), ("plan_words", 1000)]).dims(&pages);
+        let case = case.dims(&[("partial_words", 100_000)]).scalar("processors", 2.0).scalar("rows", rows);
+        case.with("lse").with("kv_indices").with("kv_last_page_len")
+    };
     let all = vec![
+        new("attention_plan", &[("batch", 5), ("plan_words", 1000)])
+            .scalar("processors", 3.0)
+            .scalar("split_tiles", 2.0),
+        attention(16.0, 3).with("sinks"),
+        attention(64.0, 20).with("qo_indptr").scalar("causal", 1.0),
+        attention(128.0, 20).with("qo_indptr").scalar("score", 1.0).with("mask").with("mask_indptr"),
+        attention(64.0, 6).with("qo_indptr").scalar("score", 1.0).scalar("rope_theta", 1e4).scalar("sm_scale", 0.02),
         new("act_and_mul", &row_norm),
         new("silu_and_mul_quant", &row_norm),
         new("merge_state", &state),
@@ -108,7 +121,13 @@ fn every_op_under_several_schedules() {
         let schedules = if BUSY.contains(&case.op()) { 1 } else { SCHEDULES.len() };
         for (library, schedule) in libraries.iter().zip(SCHEDULES).take(schedules) {
             // Rows that are dense, and rows that begin anywhere; tiles of scales are always dense.
-            let apart = case.clone().seed(schedule + 2).strided(if case.tiled() { 0 } else { 3 }, 1);
+            // Those of attention are read and written in vectors.
+            let (pad, offset) = match case.op() {
+                "batch_attention" | "attention_plan" => (16, 0),
+                _ if case.tiled() => (0, 1),
+                _ => (3, 1),
+            };
+            let apart = case.clone().seed(schedule + 2).strided(pad, offset);
             for case in [case, &apart] {
                 match case.try_by(library, Place::Host) {
                     Ok(outcome) if outcome.ok => {}

@@ -1,7 +1,7 @@
 //! Launcher of act_and_mul.
 
 use super::activation;
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, divider};
 use crate::params::pb_act_and_mul_params;
 
 const BLOCK: u32 = 256;
@@ -22,7 +22,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let (x, out) = (call.tensor("x"), call.tensor("out"));
     let [vec, ..] = tactic.0;
     let parts = call.dim("hidden") as u32 * x.dtype.bytes() as u32 / vec;
-    let (magic, shift) = activation::divider(parts);
+    let (magic, shift) = divider(parts);
     let params = pb_act_and_mul_params {
         x: x.data,
         out: out.data,

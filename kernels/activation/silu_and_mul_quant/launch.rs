@@ -1,10 +1,10 @@
 //! Launcher of silu_and_mul_quant.
 
 use super::activation;
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, divider};
 use crate::params::pb_silu_and_mul_quant_params;
 
-const BLOCK: u32 = 256;
+const BLOCK: u32 = 128;
 /// Columns that share a scale.
 const GROUP: u32 = 128;
 
@@ -13,7 +13,7 @@ fn groups(call: &Checked<'_>) -> u64 {
 }
 
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
-    let most = (1 << 34) / groups(call);
+    let most = (1 << 32) / groups(call);
     if call.dim("rows") as u64 > most {
         wrong.add("x", "shape", format!("at most {most} rows of {} columns", 2 * call.dim("hidden")), "more");
     }
@@ -32,7 +32,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let (x, out, scale) = (call.tensor("x"), call.tensor("out"), call.tensor("scale"));
     let [vec, ..] = tactic.0;
     let groups = groups(call) as u32;
-    let (magic, shift) = activation::divider(groups);
+    let (magic, shift) = divider(groups);
     let params = pb_silu_and_mul_quant_params {
         x: x.data,
         out: out.data,
@@ -48,9 +48,8 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         shift,
         eps: call.scalar("eps"),
     };
-    // Threads of a team, and groups that each team takes, as in silu_and_mul_quant.cuh.
-    let lanes = GROUP / (vec / x.dtype.bytes() as u32);
-    let (team, steps) = (lanes.min(32), if lanes <= 32 { 2 } else { 1 });
-    let blocks = (call.dim("rows") as u64 * u64::from(groups)).div_ceil(u64::from(BLOCK / team * steps));
+    // Threads of a team, which takes a group, as in silu_and_mul_quant.cuh.
+    let team = (GROUP / (vec / x.dtype.bytes() as u32)).min(32);
+    let blocks = (call.dim("rows") as u64 * u64::from(groups)).div_ceil(u64::from(BLOCK / team));
     Launch::new(Params::new(params), [blocks as u32, 1, 1], BLOCK)
 }

@@ -11,6 +11,7 @@ fn tile(call: &Checked<'_>) -> Tile {
 
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let kv_heads = call.int("kv_heads");
+    attention::check_aligned(call, &["plan"], wrong);
     attention::check_rows(call.int("rows"), call.int("qk_dim"), wrong);
     attention::check_lengths(call, call.int("tokens"), wrong);
     let Some(group) = attention::group(call.int("qo_heads"), kv_heads, wrong) else { return };

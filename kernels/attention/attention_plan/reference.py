@@ -9,8 +9,10 @@ def tile(asked, tokens, batch, group, qk_dim):
     """Rows of queries, keys, and blocks of a multiprocessor."""
     mean = tokens * group // max(batch, 1)
     rows = asked or (16 if mean <= 16 else 64 if mean <= 64 or qk_dim > 192 else 128)
+    if qk_dim == 576:  # multi-head latent attention
+        return (16, 32, 2) if rows == 16 else (64, 64, 1)
     if rows == 16:
-        return (16, 64, 2) if qk_dim <= 192 else (16, 32, 3)
+        return 16, 64 if qk_dim <= 192 else 32, 2 if qk_dim == 192 else 3
     return rows, 128 if qk_dim <= 64 else 64 if qk_dim <= 128 else 32, 2
 
 

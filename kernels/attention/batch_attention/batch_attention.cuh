@@ -44,12 +44,12 @@ template <int kRows, int kQk, bool kHeavy> struct AttentionChoice {
     // by the compiler's choice on older architectures.
     static constexpr bool kTight = (kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 : kQk == 256);
     static constexpr int kPart = kKeys == 128 ? 64 : kRows > 16 && kTight ? kKeys / (kHeavy && kKeys == 64 && PB_DEVICE_ARCH_BELOW_90 ? 4 : 2) : kKeys;
-    // Blocks of a multiprocessor.
-    static constexpr int kBlocks = kWarps == 2 ? 3 : 2;
+    // Blocks of a multiprocessor. Three that load are worth more than two with more buffers each.
+    static constexpr int kBlocks = kRows == 16 && kQk != 192 ? 3 : 2;
 };
-template <class T, class Kv, int kRows, int kQk, int kVo, int kStages, class Score = PlainScore,
+template <class T, class Kv, int kRows, int kQk, int kVo, class Score = PlainScore,
           class C = AttentionChoice<kRows, kQk, sizeof(Kv) == 1 || !Score::kPlain>>
-struct AttentionTile : AttentionShape<T, Kv, kRows, kQk, kVo, kStages, C::kKeys, C::kPart, C::kWarps, Score> {
+struct AttentionTile : AttentionShape<T, Kv, kRows, kQk, kVo, 2, C::kKeys, C::kPart, C::kWarps, Score> {
     static constexpr int kBlocks = C::kBlocks;
 };
 

@@ -1,12 +1,12 @@
 //! Launcher of batch_attention.
 
-use super::attention::{self, Layout, Tile};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Tensor, Wrong};
+use super::attention::{self, Layout, Tile, bytes, divisor};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_batch_attention_params;
 use std::f32::consts::LOG2_E;
 
-/// Bytes of a copy from global to shared memory.
-const VECTOR: i64 = 16;
+/// Buffers for keys and values, as in batch_attention.cuh.
+const STAGES: i64 = 2;
 
 fn group(call: &Checked<'_>) -> i64 {
     call.dim("qo_heads") / call.dim("kv_heads")
@@ -25,19 +25,8 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let kv_heads = call.dim("kv_heads");
     attention::check_rows(call.int("rows"), call.dim("qk_dim"), wrong);
     attention::check_lengths(call, call.dim("tokens"), wrong);
-    for name in ["q", "k", "v", "o", "partial"] {
-        let tensor = call.tensor(name);
-        let got = tensor.alignment(VECTOR as u64);
-        if !tensor.is_empty() && got != VECTOR as u64 {
-            wrong.add(name, "alignment", "addresses and strides of multiples of 16 bytes", format!("{got} bytes"));
-        }
-    }
-    for (name, dims) in [("k", [0, 1]), ("v", [0, 1])] {
-        let tensor = call.tensor(name);
-        if let Some(far) = dims.into_iter().map(|d| bytes(tensor, d)).find(|b| !(0..1 << 32).contains(b)) {
-            wrong.add(name, "strides", "from 0 to 2^32 bytes between pages and between tokens", far.to_string());
-        }
-    }
+    attention::check_aligned(call, &["q", "k", "v", "o", "plan", "partial"], wrong);
+    attention::check_pages(call, &["k", "v"], wrong);
     let (plain, modified) = (call.int("score") == 0, call.int("score") == 1);
     let given = |name: &str| call.given(name);
     let asked = |name: &str| call.scalar(name) != 0.0;
@@ -69,31 +58,11 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
-    let tile = tile(call);
-    // A third buffer fits, with a second block beside it, where a multiprocessor has 227 KB.
-    let roomy = target.arch().is_some_and(|a| (90..120).contains(&a.0));
-    if tile.rows == 16 && call.dim("qk_dim") <= 128 && roomy {
-        choices.push(&[16, 3]);
-    }
-    choices.push(&[tile.rows as u32, 2]);
+pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
+    choices.push(&[tile(call).rows as u32]);
 }
 
-/// The stride of a dimension in bytes.
-fn bytes(tensor: &Tensor, dim: usize) -> i64 {
-    tensor.stride(dim) * tensor.dtype.bytes() as i64
-}
-
-/// What `Divisor` in work.cuh takes: exact for numbers below 2^31.
-fn divisor(by: i64) -> (u32, i32) {
-    if by == 1 {
-        return (0, 0);
-    }
-    let bits = 64 - (by as u64 - 1).leading_zeros();
-    ((1u64 << (31 + bits)).div_ceil(by as u64) as u32, bits as i32 - 1)
-}
-
-pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
+pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {
     let [o, lse, q, k, v] = ["o", "lse", "q", "k", "v"].map(|name| call.tensor(name));
     let (tile, kv_heads, tokens) = (tile(call), call.dim("kv_heads"), call.dim("tokens"));
     let (qk_dim, vo_dim) = (call.dim("qk_dim"), call.dim("vo_dim"));
@@ -154,7 +123,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let sets = if tile.rows == 16 { tile.threads / 32 } else { 1 };
     let keys = tile.keys / sets * (qk_dim + vo_dim) * k.dtype.bytes() as i64;
     // Queries, buffers, and two tables of sixteen bytes a key.
-    let shared = tile.rows * qk_dim * 2 + sets * i64::from(tactic.0[1]) * keys + 2 * 16 * tile.keys;
+    let shared = tile.rows * qk_dim * 2 + sets * STAGES * keys + 2 * 16 * tile.keys;
     Launch::new(Params::new(params), [layout.blocks as u32, 1, 1], tile.threads as u32).shared(shared as u32)
 }
 

@@ -14,6 +14,14 @@ PB_FN void cp_async16(Shared smem, const void* gmem, bool valid = true PB_AT) {
     host::cp_async16(smem.at, gmem, valid PB_PASS_AT);
 #endif
 }
+// The line of 128 bytes will be in L2 when it is read.
+PB_FN void prefetch_l2(const void* gmem) {
+#if PB_DEVICE
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(gmem));
+#else
+    (void)gmem;
+#endif
+}
 PB_FN void cp_async_commit() {
 #if PB_DEVICE
     asm volatile("cp.async.commit_group;" ::: "memory");

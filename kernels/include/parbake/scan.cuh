@@ -45,13 +45,21 @@ template <class T> PB_FN T shfl_wide(T v, int lane PB_AT) {
 
 // Over the warp, of 4- or 8-byte values; the operation is commutative. Every lane gets the result.
 template <class Op, class T> PB_FN T warp_reduce(T v, Op op PB_AT) {
-#pragma unroll
+#pragma unroll sizeof(T) == 8 ? 1 : 5
     for (int m = 16; m; m >>= 1) v = op(v, shfl_xor_wide(v, m PB_PASS_AT));
     return v;
 }
+// The sum of integers is one instruction from sm_80 on.
+PB_FN u32 warp_reduce(u32 v, add_op op PB_AT) {
+#if PB_DEVICE && __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(kFullMask, v);
+#else
+    return warp_reduce<add_op, u32>(v, op PB_PASS_AT);
+#endif
+}
 // Lane i gets v of lane 0 op ... op v of lane i.
 template <class Op, class T> PB_FN T warp_scan(T v, Op op PB_AT) {
-#pragma unroll
+#pragma unroll sizeof(T) == 8 ? 1 : 5
     for (int d = 1; d < 32; d <<= 1) {
         const T other = shfl_up_wide(v, d PB_PASS_AT);
         if (lane_id() >= (u32)d) v = op(other, v);

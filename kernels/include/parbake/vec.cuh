@@ -96,6 +96,14 @@ PB_FN u32 ld_nc_or(const void* array, i64 i, u32 otherwise PB_AT) {
     return array ? ld_nc<4>((const u32*)array + i PB_PASS_AT).w[0] : otherwise;
 #endif
 }
+// Brings what a thread reads later into the first cache.
+PB_FN void prefetch(const void* ptr) {
+#if PB_DEVICE
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(ptr));
+#else
+    (void)ptr;
+#endif
+}
 
 // The same from an address that is only aligned to T: one access per value.
 template <int kBytes, class T> PB_FN words<kBytes> gather_nc(const T* ptr PB_AT) {

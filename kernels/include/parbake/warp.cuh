@@ -80,4 +80,39 @@ template <int kLanes = 32> PB_FN float warp_max(float v PB_AT) {
     return warp_reduce<Max, kLanes>(v PB_PASS_AT);
 }
 
+// kCount reductions over each aligned group of kLanes lanes, shared out: each lane ends with those of kOwn values, so
+// that steps and what follows from a result are not done kCount times.
+template <int kLanes, int kCount> struct Shares {
+    static constexpr int kParts = kLanes < kCount ? kLanes : kCount, kOwn = kCount / kParts;
+    static_assert(kCount % kParts == 0 && (kParts & (kParts - 1)) == 0, "powers of two");
+
+    // The first of the lane's own values, and whether it is the first of the lanes that have them.
+    static PB_FN int first() { return (int)(lane_id() % kLanes) / (kLanes / kParts) * kOwn; }
+    static PB_FN bool leads() { return lane_id() % (kLanes / kParts) == 0; }
+    template <class Op> static PB_FN void reduce(float (&v)[kCount] PB_AT) {
+#pragma unroll
+        for (int m = kLanes / 2, n = kCount; m; m >>= 1) {
+            if (n > 1) n /= 2;
+            const bool upper = kParts > 1 && lane_id() & (u32)m;
+#pragma unroll
+            for (int i = 0; i < kCount / 2 + (kCount == 1); i++) {
+                if (i >= n) continue;
+                // While there are several, half of them go to the other lane.
+                if (m * 2 > kLanes / kParts) {
+                    const float keep = upper ? v[i + n] : v[i], give = upper ? v[i] : v[i + n];
+                    v[i] = Op::of(keep, shfl_xor(give, m, kFullMask PB_PASS_AT));
+                } else {
+                    v[i] = Op::of(v[i], shfl_xor(v[i], m, kFullMask PB_PASS_AT));
+                }
+            }
+        }
+    }
+    // Value j, which is known at compile time, of what each lane made of its own ones.
+    static PB_FN float get(const float (&own)[kOwn], int j PB_AT) {
+        if constexpr (kParts == 1) return own[j];
+        const u32 part = (u32)(j / kOwn * (kLanes / kParts));
+        return shfl(own[j % kOwn], (int)((lane_id() & ~(u32)(kLanes - 1)) | part), kFullMask PB_PASS_AT);
+    }
+};
+
 }  // namespace pb

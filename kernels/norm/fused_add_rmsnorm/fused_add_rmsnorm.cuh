@@ -15,7 +15,9 @@ template <class T, int kVec, int kLane> PB_FN void add(const words<kVec>& a, con
 
 template <class T, int kBlock, int kRows, int kVec, int kPeel>
 PB_FN void fused_add_rmsnorm(const pb_fused_add_rmsnorm_params& p) {
-    using Tile = RowTile<T, kBlock, kRows, kVec, kPeel>;
+    // Many threads with little each: the two operands take many registers.
+    constexpr int kMost = kBlock == 512 && kVec == 16 && !kPeel ? 2 : 4;
+    using Tile = RowTile<T, kBlock, kRows, kVec, kPeel, kMost>;
     constexpr int kHeld = Tile::kHeld, kLane = Tile::kLane, kOne = sizeof(T);
     PB_SHARED_ARRAY(float, slots, 32);
     const T* weight = (const T*)p.weight;
@@ -26,8 +28,8 @@ PB_FN void fused_add_rmsnorm(const pb_fused_add_rmsnorm_params& p) {
     const Tile tile(x, row < p.rows ? p.hidden : 0);
 
     words<kVec> a[kHeld], b[kHeld], w[kHeld];
-    tile.load(x, a);
-    tile.load(residual, b);
+    tile.load_once(x, a);
+    tile.load_once(residual, b);
     if constexpr (Tile::kWeightFirst) tile.load_weight(weight, w);
     const float inv_hidden = 1.f / (float)p.hidden;  // here: while the loads are under way
     float s[kHeld][kLane], t[kLane], edge[1], sum = 0.f;
@@ -36,7 +38,7 @@ PB_FN void fused_add_rmsnorm(const pb_fused_add_rmsnorm_params& p) {
         const int c = tile.column(i);
         add<T, kVec>(a[i], b[i], s[i]);
         sum = sum_of_squares(s[i], sum);
-        if (c < tile.end) st<kVec>(residual + c, pack<T, kVec>(s[i]));
+        if (c < tile.end) st_once<kVec>(residual + c, pack<T, kVec>(s[i]));
     }
     // Columns beyond the registers need both inputs again: their sum is stored in the second pass.
 #pragma unroll 1
@@ -55,7 +57,7 @@ PB_FN void fused_add_rmsnorm(const pb_fused_add_rmsnorm_params& p) {
     for (int i = 0; i < kHeld; i++) {
         const int c = tile.column(i);
         if (c >= tile.end) break;
-        st<kVec>(x + c, scaled<T, kVec>(s[i], r, Tile::kWeightFirst ? w[i] : Tile::weight(weight + c), p.weight_bias));
+        st_once<kVec>(x + c, scaled<T, kVec>(s[i], r, Tile::kWeightFirst ? w[i] : Tile::weight(weight + c), p.weight_bias));
     }
 #pragma unroll 1
     for (int c = tile.column(kHeld); c < tile.end; c += tile.step()) {

@@ -4,8 +4,11 @@ use super::norm;
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target};
 use crate::params::pb_rmsnorm_params;
 
+/// Vectors that a thread of a block with one row keeps, as in the kernel.
+const HELD: u32 = 4;
+
 pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
-    norm::select(call, "x", "out", choices);
+    norm::select(call, "x", "out", HELD, choices);
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
@@ -21,5 +24,5 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         eps: call.scalar("eps"),
         weight_bias: call.scalar("weight_bias"),
     };
-    norm::launch(Params::new(params), call, tactic)
+    norm::launch(Params::new(params), call, tactic, HELD)
 }

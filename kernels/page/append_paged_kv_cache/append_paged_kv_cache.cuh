@@ -5,9 +5,9 @@
 
 namespace pb {
 
-// A thread moves kVec bytes of key and value of up to two heads of a token.
+// A thread moves kVec bytes of key and value of up to four heads of a token.
 template <int kVec> PB_FN void append_paged_kv_cache(const pb_append_paged_kv_cache_params& p) {
-    constexpr int kHeads = 2;
+    constexpr int kHeads = 4;
     const u32 index = blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= p.threads) return;
     const u32 row = index / (u32)p.units, token = row / (u32)p.groups;
@@ -32,8 +32,8 @@ template <int kVec> PB_FN void append_paged_kv_cache(const pb_append_paged_kv_ca
     for (int i = 0; i < kHeads; i++) {
         const int head = group + i * p.groups;
         if (head >= p.heads) break;
-        st<kVec>(k_cache + head * p.k_head_stride, k[i]);
-        st<kVec>(v_cache + head * p.v_head_stride, v[i]);
+        st_once<kVec>(k_cache + head * p.k_head_stride, k[i]);
+        st_once<kVec>(v_cache + head * p.v_head_stride, v[i]);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_append_paged_kv_cache_params;
 
 /// Heads that a thread takes at most, as in the kernel.
-const HEADS: i64 = 2;
+const HEADS: i64 = 4;
 
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let per_token = (call.dim("heads") + HEADS - 1) / HEADS * call.dim("head_dim");

@@ -30,7 +30,7 @@ typedef struct pb_append_paged_kv_cache_params {
     pb_i32 pages;
     pb_i32 page_size;
     pb_i32 heads;
-    pb_i32 groups; /* threads that share the heads, at least heads / 2 */
+    pb_i32 groups; /* threads that share the heads, at least heads / 4 */
     pb_i32 units;  /* accesses of a head */
 } pb_append_paged_kv_cache_params;
 

@@ -36,12 +36,12 @@ template <int kBlocks, int kVec> PB_FN void chain_speculative_sampling(const pb_
     using Target = Row<kDifference, false, kBlocks, kVec>;
     Target r(target + (i64)first * p.target_position, less, p.vocab, smem, tops);
     r.load();
-    double total = r.sums(false).mass;
+    double own, total = r.sums(false, own).mass;
     if (total <= 0. && less) {
         r.sync();  // everybody has read the sums
         r.less = nullptr;
         r.load();
-        total = r.sums(false).mass;
+        total = r.sums(false, own).mass;
     }
     if (warp_id() != 0) return;
 
@@ -60,7 +60,7 @@ template <int kBlocks, int kVec> PB_FN void chain_speculative_sampling(const pb_
         return;
     }
     double rest;
-    const int s = r.segment_at(uniform_f64(philox(seed, offset, (u32)row, (u32)p.drafts).w[0]), rest);
+    const int s = r.segment_at(uniform_f64(philox(seed, offset, (u32)row, (u32)p.drafts).w[0]), own, rest);
     if (!r.owns(s)) return;
     const u64 found = r.token_at(s, rest, kLastKey);
     if (lane_id() == 0) tokens[first] = (i32)key_index(found);

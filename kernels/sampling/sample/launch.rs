@@ -8,6 +8,10 @@ use crate::params::pb_sample_params;
 const HELD_ALONE: i64 = 8192;
 /// Shared memory of a block of a cluster.
 const MOST_SHARED: u32 = 220 * 1024;
+/// Blocks of a cluster that holds no row.
+const MANY_ROWS_CLUSTER: u32 = 4;
+/// Rows of which so many are under way that it does not pay to hold them.
+const MANY_ROWS: i64 = 128;
 
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let (rows, sources) = (call.dim("rows"), call.dim("sources"));
@@ -19,6 +23,11 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
 
 pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
     let (x, vocab) = (call.tensor("x"), call.dim("vocab"));
+    // Top-k rejects more draws than top-p does, and each takes another pass.
+    let few_draws = !call.given("top_ks") && call.int("top_k") >= vocab;
+    if vocab > HELD_ALONE && has_clusters(target) && aligned(x, vocab) && few_draws && call.dim("rows") >= MANY_ROWS {
+        choices.push(&[0, MANY_ROWS_CLUSTER, VECTOR]);
+    }
     let mut push = |held: u32, blocks: u32| {
         if aligned(x, vocab) {
             choices.push(&[held, blocks, VECTOR]);

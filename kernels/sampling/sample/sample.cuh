@@ -116,7 +116,8 @@ template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN voi
     for (;;) {
         // Warp 0 of each block decides; all blocks decide alike.
         if (warp_id() == 0) {
-            const Sums before = r.sums(draws != 0);
+            double own;
+            const Sums before = r.sums(draws != 0, own);
             const float top = kSource == kLogits || draws ? 1.f : r.greatest();
             if (lane_id() == 0) {
                 if (draws == 0) {
@@ -139,7 +140,7 @@ template <class Index, int kSource, bool kHeld, int kBlocks, int kVec> PB_FN voi
             __syncwarp();
             if (shared_step[0] == kDraw) {
                 double rest;
-                const int s = r.segment_at(uniform_f64(philox(d.seed, d.offset, (u32)row, draws).w[0]), rest);
+                const int s = r.segment_at(uniform_f64(philox(d.seed, d.offset, (u32)row, draws).w[0]), own, rest);
                 if (r.owns(s)) {
                     const u64 found = r.token_at(s, rest, key);
                     if (!open) r.publish(shared_key, found);

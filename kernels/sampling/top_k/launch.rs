@@ -18,7 +18,13 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
+/// Rows up to which two warps are enough: many rows share a multiprocessor.
+const TINY: i64 = 2048;
+
 pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
+    if call.dim("cols") <= TINY {
+        choices.push(&[64, 0]);
+    }
     Selection::choose(call.tensor("input"), target, choices);
 }
 

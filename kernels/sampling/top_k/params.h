@@ -20,7 +20,7 @@ typedef struct pb_top_k_params {
     pb_i32 tie_bits; /* that hold cols - 1 */
     pb_i32 late;
     pb_i32 sorted;   /* 0, or the power of two of values that are sorted: at least 64 and min(k, cols) */
-    pb_i32 list;     /* bytes of dynamic shared memory before the keys: 8 KiB, and 8 for each value that is sorted */
+    pb_i32 list;     /* bytes of dynamic shared memory before the keys: 8 for each of 1024 columns or fewer, or of what is sorted */
     pb_i32 resident; /* vectors of keys that the dynamic shared memory holds */
 } pb_top_k_params;
 

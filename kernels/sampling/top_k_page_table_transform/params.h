@@ -21,7 +21,7 @@ typedef struct pb_top_k_page_table_transform_params {
     pb_i32 k;
     pb_i32 tie_bits; /* that hold max_len - 1 */
     pb_i32 late;
-    pb_i32 list;     /* bytes of dynamic shared memory before the keys: 8 KiB */
+    pb_i32 list;     /* bytes of dynamic shared memory before the keys: 8 for each of 1024 columns or what there are */
     pb_i32 resident; /* vectors of keys that the dynamic shared memory holds */
 } pb_top_k_page_table_transform_params;
 

@@ -16,7 +16,7 @@ typedef struct pb_top_k_renorm_probs_params {
     pb_i32 cols;
     pb_i32 k;        /* of every row where `of` is null */
     pb_i32 tie_bits; /* that hold cols - 1 */
-    pb_i32 list;     /* bytes of dynamic shared memory before the keys: 8 KiB */
+    pb_i32 list;     /* bytes of dynamic shared memory before the keys: 8 for each of 1024 columns or what there are */
     pb_i32 resident; /* vectors of keys that the dynamic shared memory holds */
 } pb_top_k_renorm_probs_params;
 

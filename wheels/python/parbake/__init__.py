@@ -1,14 +1,14 @@
 """Parbake: GPU kernels, compiled ahead or on the spot, callable with the tensors of PyTorch, JAX and NumPy.
 
-Nothing heavy is imported and no library is loaded before the first call.
+Nothing heavy is imported and no library is loaded before the first call; the wrappers of attention import PyTorch.
 """
 
 from parbake._error import Error, NotCoveredError
-from parbake._ops import FAMILIES, FUNCTIONS, VERSION as __version__
+from parbake._ops import FAMILIES, FUNCTIONS, VERSION as __version__, WRAPPERS as _WRAPPERS
 
 _ASK = ("Coverage", "Explanation", "Prepared", "explain", "prepare", "set_log_level", "supports")
 
-__all__ = ["Error", "NotCoveredError", *_ASK, *FAMILIES, *FUNCTIONS]
+__all__ = ["Error", "NotCoveredError", *_ASK, *_WRAPPERS, *FAMILIES, *FUNCTIONS]
 
 
 def __getattr__(name):
@@ -21,6 +21,8 @@ def __getattr__(name):
         value = import_module(f"parbake.{name}")
     elif name in _ASK:
         value = getattr(import_module("parbake._ask"), name)
+    elif name in _WRAPPERS:
+        value = getattr(import_module("parbake._attention"), name)
     else:
         raise AttributeError(f"module 'parbake' has no attribute {name!r}")
     globals()[name] = value

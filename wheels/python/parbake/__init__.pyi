@@ -16,6 +16,24 @@ from parbake._ask import (
     set_log_level as set_log_level,
     supports as supports,
 )
+from parbake._attention import (
+    BatchAttention as BatchAttention,
+    BatchAttentionWithAttentionSinkWrapper as BatchAttentionWithAttentionSinkWrapper,
+    BatchDecodeWithPagedKVCacheWrapper as BatchDecodeWithPagedKVCacheWrapper,
+    BatchDecodeWithSharedPrefixPagedKVCacheWrapper as BatchDecodeWithSharedPrefixPagedKVCacheWrapper,
+    BatchMLAPagedAttentionWrapper as BatchMLAPagedAttentionWrapper,
+    BatchPrefillWithPagedKVCacheWrapper as BatchPrefillWithPagedKVCacheWrapper,
+    BatchPrefillWithRaggedKVCacheWrapper as BatchPrefillWithRaggedKVCacheWrapper,
+    BatchPrefillWithSharedPrefixPagedKVCacheWrapper as BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
+    BlockSparseAttentionWrapper as BlockSparseAttentionWrapper,
+    CUDAGraphBatchDecodeWithPagedKVCacheWrapper as CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
+    MultiLevelCascadeAttentionWrapper as MultiLevelCascadeAttentionWrapper,
+    VariableBlockSparseAttentionWrapper as VariableBlockSparseAttentionWrapper,
+    attention_workspace_size as attention_workspace_size,
+    single_decode_with_kv_cache as single_decode_with_kv_cache,
+    single_prefill_with_kv_cache as single_prefill_with_kv_cache,
+    single_prefill_with_kv_cache_return_lse as single_prefill_with_kv_cache_return_lse,
+)
 from parbake._error import Error as Error, NotCoveredError as NotCoveredError
 from parbake.activation import (
     silu_and_mul as silu_and_mul,
@@ -27,6 +45,7 @@ from parbake.activation import (
 from parbake.attention import (
     attention_plan as attention_plan,
     batch_attention as batch_attention,
+    mla_attention as mla_attention,
 )
 from parbake.cascade import (
     merge_state as merge_state,

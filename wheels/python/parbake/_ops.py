@@ -14,6 +14,26 @@ FAMILIES = (
     "sampling",
 )
 
+# Of `parbake._attention`.
+WRAPPERS = (
+    "BatchAttention",
+    "BatchAttentionWithAttentionSinkWrapper",
+    "BatchDecodeWithPagedKVCacheWrapper",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+    "BatchMLAPagedAttentionWrapper",
+    "BatchPrefillWithPagedKVCacheWrapper",
+    "BatchPrefillWithRaggedKVCacheWrapper",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
+    "BlockSparseAttentionWrapper",
+    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+    "MultiLevelCascadeAttentionWrapper",
+    "VariableBlockSparseAttentionWrapper",
+    "attention_workspace_size",
+    "single_decode_with_kv_cache",
+    "single_prefill_with_kv_cache",
+    "single_prefill_with_kv_cache_return_lse",
+)
+
 # Function: its family, and the op behind it.
 FUNCTIONS = {
     "act_and_mul": ("activation", "act_and_mul"),
@@ -60,6 +80,7 @@ FUNCTIONS = {
     "merge_state_in_place": ("cascade", "merge_state_in_place"),
     "merge_states": ("cascade", "merge_states"),
     "min_p_sampling_from_probs": ("sampling", "sample"),
+    "mla_attention": ("attention", "mla_attention"),
     "mla_rope_quantize_fp8": ("rope", "rope_quantize"),
     "mxfp4_dequantize": ("quantization", "fp4_dequantize"),
     "mxfp4_dequantize_host": ("quantization", "fp4_dequantize"),

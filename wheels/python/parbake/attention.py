@@ -13,6 +13,7 @@ _TENSORS = ()
 _grad = _modes = _tracing = _forward = _empty_like = _types = None
 _native_attention_plan = None
 _native_batch_attention = None
+_native_mla_attention = None
 _choices_batch_attention_2 = {None: 0, "plain": 0, 0: 0, "modified": 1, 1: 1}
 
 
@@ -34,17 +35,18 @@ def attention_plan(
     *,
     target=None,
 ):
-    """Shares the work of batch_attention out among multiprocessors, on the device: lengths may change between replays
-    of a graph.
+    """Shares the work of batch_attention or mla_attention out among multiprocessors, on the device: lengths may change
+    between replays of a graph.
 
     Args:
         plan: The plan, see attention/work.cuh. i32 [plan_words], dense, read and overwritten; plan_words 16 to
             2147483647.
         kv_indptr: Where the pages of each request begin. i32 [batch+1], dense, read; batch 0 to 2147483646.
-        tokens: Queries of all requests, as batch_attention has them (a whole number, 0 to 2147483647).
+        tokens: Queries of all requests, as the attention has them (a whole number, 0 to 2147483647).
         qo_heads: Heads of queries (a whole number, 1 to 65536).
         kv_heads: Heads of keys (a whole number, 1 to 65536).
-        qk_dim: Elements of a key (a whole number, 1 to 1024).
+        qk_dim: Elements of a key; 576: the plan is for mla_attention, whose heads of queries share one head of keys (a
+            whole number, 1 to 1024).
         page_size: Tokens of a page (a whole number, 1 to 1048576).
         qo_indptr: Where the queries of each request begin; absent: every request has tokens / batch. i32 [batch+1],
             dense, read; batch 0 to 2147483646. It may be absent.
@@ -767,6 +769,378 @@ _ROW_BATCH_ATTENTION = _Function(
             o,
             lse,
             *_: ((q.shape[0], q.shape[1]), "f32"),
+        ),
+    ),
+)
+
+
+def mla_attention(
+    plan,
+    partial,
+    q_nope,
+    q_pe,
+    ckv,
+    kpe,
+    kv_indptr,
+    qo_indptr=None,
+    kv_indices=None,
+    kv_last_page_len=None,
+    sm_scale=0.0,
+    causal=False,
+    rows=0,
+    processors=132,
+    o=None,
+    lse=None,
+    *,
+    target=None,
+):
+    """Multi-head latent attention, absorbed, over pages of latents: o = softmax(sm_scale · (q_nope ckvᵀ + q_pe kpeᵀ))
+    ckv, lse = log2 Σ exp.
+
+    Args:
+        plan: What attention_plan wrote for these shapes, with qk_dim = 576; as it was after the launch. i32
+            [plan_words], dense, read and overwritten; plan_words 16 to 2147483647.
+        partial: Room for pieces, of any content. f32 [partial_words], dense, read and overwritten; partial_words 0 to
+            1099511627776.
+        q_nope: Queries without position, with the keys' up-projection absorbed. f16 or bf16 [tokens, heads, 512], the
+            last dimension dense, read; tokens 0 to 2147483647, heads 1 to 65536. It has the element type of `o`,
+            `q_pe`, `ckv`, `kpe`.
+        q_pe: Queries with position. f16 or bf16 [tokens, heads, 64], the last dimension dense, read; tokens 0 to
+            2147483647, heads 1 to 65536. It has the element type of `o`, `q_nope`, `ckv`, `kpe`.
+        ckv: Pages of latents: keys without position, and values. f16 or bf16 [pages, page_size, 512], the last
+            dimension dense, read; pages 0 to 2147483647, page_size 1 to 1048576. It has the element type of `o`,
+            `q_nope`, `q_pe`, `kpe`.
+        kpe: Pages of keys with position. f16 or bf16 [pages, page_size, 64], the last dimension dense, read; pages 0
+            to 2147483647, page_size 1 to 1048576. It has the element type of `o`, `q_nope`, `q_pe`, `ckv`.
+        kv_indptr: Where the pages of each request begin. i32 [batch+1], dense, read; batch 0 to 2147483646.
+        qo_indptr: Where the queries of each request begin; absent: every request has tokens / batch. i32 [batch+1],
+            dense, read; batch 0 to 2147483646. It may be absent.
+        kv_indices: The pages of all requests; absent: page i is page i. i32 [kv_pages], dense, read; kv_pages 0 to
+            2147483647. It may be absent.
+        kv_last_page_len: Tokens of the last page of each request; absent: all pages are full. i32 [batch], dense,
+            read; batch 0 to 2147483646. It may be absent.
+        sm_scale: Of scores; 0: 1 / √192, that of heads of 128 + 64 elements before absorption (0 to 1000000; never
+            NaN).
+        causal: Query i of a request sees keys up to i + kv_len − qo_len.
+        rows: Rows of a tile of queries: 16 or 64; 0: by the mean length of requests (a whole number, 0 to 64).
+        processors: Multiprocessors that share the work (a whole number, 1 to 1024).
+        o: The outputs, still latent. f16 or bf16 [tokens, heads, 512], the last dimension dense, written; tokens 0 to
+            2147483647, heads 1 to 65536. Allocated if it is not given.
+        lse: Logarithm of the sum of exponentials, to the base 2; −inf where no key is seen. f32 [tokens, heads], the
+            last dimension dense, written; tokens 0 to 2147483647, heads 1 to 65536. Computed if it is given, or if it
+            is True: then it is allocated.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `o`, `lse`. From JAX, these and then new arrays for the arguments that change.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> plan = torch.zeros(4096, dtype=torch.int32, device="cuda")
+        >>> partial = torch.randn(4400000, dtype=torch.float32, device="cuda")
+        >>> q_nope = torch.randn(6, 16, 512, dtype=torch.float16, device="cuda")
+        >>> q_pe = torch.randn(6, 16, 64, dtype=torch.float16, device="cuda")
+        >>> ckv = torch.randn(20, 16, 512, dtype=torch.float16, device="cuda")
+        >>> kpe = torch.randn(20, 16, 64, dtype=torch.float16, device="cuda")
+        >>> kv_indptr = torch.zeros(5, dtype=torch.int32, device="cuda")
+        >>> o, lse = parbake.mla_attention(plan, partial, q_nope, q_pe, ckv, kpe, kv_indptr)
+    """
+    if (
+        target is None
+        and type(plan) is _Tensor
+        and type(partial) is _Tensor
+        and type(q_nope) in _TENSORS
+        and type(q_pe) in _TENSORS
+        and type(ckv) in _TENSORS
+        and type(kpe) in _TENSORS
+        and type(kv_indptr) in _TENSORS
+        and (qo_indptr is None or type(qo_indptr) in _TENSORS)
+        and (kv_indices is None or type(kv_indices) in _TENSORS)
+        and (kv_last_page_len is None or type(kv_last_page_len) in _TENSORS)
+        and (o is None or type(o) is _Tensor)
+        and (lse is None or type(lse) is bool or type(lse) is _Tensor)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                plan.requires_grad
+                or partial.requires_grad
+                or q_nope.requires_grad
+                or q_pe.requires_grad
+                or ckv.requires_grad
+                or kpe.requires_grad
+                or kv_indptr.requires_grad
+                or getattr(qo_indptr, "requires_grad", False)
+                or getattr(kv_indices, "requires_grad", False)
+                or getattr(kv_last_page_len, "requires_grad", False)
+                or getattr(o, "requires_grad", False)
+                or getattr(lse, "requires_grad", False)
+            )
+        )
+    ):
+        try:
+            if o is None:
+                o = _empty_like(q_nope)
+            if lse is True:
+                lse = plan.new_empty((q_nope.shape[0], q_nope.shape[1]), dtype=_types["f32"])
+            elif lse is False:
+                lse = None
+            _native_mla_attention(
+                o,
+                lse,
+                plan,
+                partial,
+                q_nope,
+                q_pe,
+                ckv,
+                kpe,
+                kv_indptr,
+                qo_indptr,
+                kv_indices,
+                kv_last_page_len,
+                sm_scale,
+                causal,
+                rows,
+                processors,
+            )
+            return o, lse
+        except Exception as _error:
+            if not _unclear(_error, sm_scale, causal, rows, processors):
+                raise
+    return _call(
+        _ROW_MLA_ATTENTION,
+        target,
+        plan,
+        partial,
+        q_nope,
+        q_pe,
+        ckv,
+        kpe,
+        kv_indptr,
+        qo_indptr,
+        kv_indices,
+        kv_last_page_len,
+        sm_scale,
+        causal,
+        rows,
+        processors,
+        o,
+        lse,
+    )
+
+
+def _traced_mla_attention(
+    plan,
+    partial,
+    q_nope,
+    q_pe,
+    ckv,
+    kpe,
+    kv_indptr,
+    qo_indptr=None,
+    kv_indices=None,
+    kv_last_page_len=None,
+    sm_scale=0.0,
+    causal=False,
+    rows=0,
+    processors=132,
+    o=None,
+    lse=None,
+    *,
+    target=None,
+):
+    if sm_scale is None:
+        sm_scale = 0.0
+    if causal is None:
+        causal = False
+    if rows is None:
+        rows = 0
+    if processors is None:
+        processors = 132
+    _operators = _traced(
+        _ROW_MLA_ATTENTION,
+        plan,
+        partial,
+        q_nope,
+        q_pe,
+        ckv,
+        kpe,
+        kv_indptr,
+        qo_indptr,
+        kv_indices,
+        kv_last_page_len,
+        sm_scale,
+        causal,
+        rows,
+        processors,
+        o,
+        lse,
+    )
+    if o is None and (lse is None or lse is False):
+        o = _operators.mla_attention(
+            plan,
+            partial,
+            q_nope,
+            q_pe,
+            ckv,
+            kpe,
+            kv_indptr,
+            qo_indptr,
+            kv_indices,
+            kv_last_page_len,
+            sm_scale,
+            causal,
+            rows,
+            processors,
+            target,
+        )
+        return o, None
+    if o is None:
+        o = _filled(
+            _ROW_MLA_ATTENTION,
+            0,
+            plan,
+            partial,
+            q_nope,
+            q_pe,
+            ckv,
+            kpe,
+            kv_indptr,
+            qo_indptr,
+            kv_indices,
+            kv_last_page_len,
+            sm_scale,
+            causal,
+            rows,
+            processors,
+            o,
+            lse,
+        )
+    if lse is True:
+        lse = _filled(
+            _ROW_MLA_ATTENTION,
+            1,
+            plan,
+            partial,
+            q_nope,
+            q_pe,
+            ckv,
+            kpe,
+            kv_indptr,
+            qo_indptr,
+            kv_indices,
+            kv_last_page_len,
+            sm_scale,
+            causal,
+            rows,
+            processors,
+            o,
+            lse,
+        )
+    elif lse is False:
+        lse = None
+    _operators.mla_attention_out(
+        plan,
+        partial,
+        q_nope,
+        q_pe,
+        ckv,
+        kpe,
+        kv_indptr,
+        qo_indptr,
+        kv_indices,
+        kv_last_page_len,
+        sm_scale,
+        causal,
+        rows,
+        processors,
+        o,
+        lse,
+        target,
+    )
+    return o, lse
+
+
+_ROW_MLA_ATTENTION = _Function(
+    public=mla_attention,
+    traced=_traced_mla_attention,
+    op="mla_attention",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("plan", "inout", "[plan_words]"),
+        ("partial", "inout", "[partial_words]"),
+        ("q_nope", "in", "[tokens, heads, 512]"),
+        ("q_pe", "in", "[tokens, heads, 64]"),
+        ("ckv", "in", "[pages, page_size, 512]"),
+        ("kpe", "in", "[pages, page_size, 64]"),
+        ("kv_indptr", "in", "[batch+1]"),
+        ("qo_indptr", "in?", "[batch+1]"),
+        ("kv_indices", "in?", "[kv_pages]"),
+        ("kv_last_page_len", "in?", "[batch]"),
+        ("sm_scale", "float", 0.0),
+        ("causal", "bool", False),
+        ("rows", "int", 0),
+        ("processors", "int", 132),
+        ("o", "out", "[tokens, heads, 512]"),
+        ("lse", "out?", "[tokens, heads]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(14, 15, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,),
+    scalars=(
+        ("sm_scale", 10, None),
+        ("causal", 11, None),
+        ("rows", 12, None),
+        ("processors", 13, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (
+            14,
+            lambda plan,
+            partial,
+            q_nope,
+            q_pe,
+            ckv,
+            kpe,
+            kv_indptr,
+            qo_indptr,
+            kv_indices,
+            kv_last_page_len,
+            sm_scale,
+            causal,
+            rows,
+            processors,
+            o,
+            lse,
+            *_: (q_nope.shape, q_nope.dtype),
+        ),
+        (
+            15,
+            lambda plan,
+            partial,
+            q_nope,
+            q_pe,
+            ckv,
+            kpe,
+            kv_indptr,
+            qo_indptr,
+            kv_indices,
+            kv_last_page_len,
+            sm_scale,
+            causal,
+            rows,
+            processors,
+            o,
+            lse,
+            *_: ((q_nope.shape[0], q_nope.shape[1]), "f32"),
         ),
     ),
 )

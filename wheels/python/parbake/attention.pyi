@@ -53,3 +53,24 @@ def batch_attention(
     *,
     target: Literal["auto", "host"] | None = None,
 ) -> tuple[_Tensor, _Tensor | None]: ...
+
+def mla_attention(
+    plan: _Tensor,
+    partial: _Tensor,
+    q_nope: _Tensor,
+    q_pe: _Tensor,
+    ckv: _Tensor,
+    kpe: _Tensor,
+    kv_indptr: _Tensor,
+    qo_indptr: _Tensor | None = None,
+    kv_indices: _Tensor | None = None,
+    kv_last_page_len: _Tensor | None = None,
+    sm_scale: float = 0.0,
+    causal: bool = False,
+    rows: int = 0,
+    processors: int = 132,
+    o: _Tensor | None = None,
+    lse: _Tensor | bool | None = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> tuple[_Tensor, _Tensor | None]: ...
