@@ -5,7 +5,8 @@ mod space;
 mod trace;
 
 use crate::{names, peers};
-use parbake_model::op::Op;
+use parbake_model::op::{Axis, Op};
+use parbake_model::snippet;
 use parbake_model::target::{Suffix, Target};
 use std::fmt;
 use toml::de::{DeTable, DeValue};
@@ -120,7 +121,9 @@ fn is_prefix(text: &str) -> bool {
 
 /// The length of the longest URI of an op.
 fn longest_uri(op: &Op) -> usize {
-    let axes = op.axes.iter().map(|a| (&a.prefix, a.values.iter().map(|v| v.value.len()).max()));
+    let snippet = |a: &Axis| a.open.as_ref().map(|_| snippet::MAX_NAME + 1 + 12);
+    let longest = |a: &Axis| a.values.iter().map(|v| v.value.len()).max().max(snippet(a));
+    let axes = op.axes.iter().map(|a| (&a.prefix, longest(a)));
     let tactics = op.tactics.iter().map(|t| (&t.prefix, t.values.iter().map(|v| v.to_string().len()).max()));
     let parts = axes.chain(tactics).map(|(prefix, longest)| 1 + prefix.len() + longest.unwrap_or(0));
     op.name.len() + parts.sum::<usize>() + 1 + 12

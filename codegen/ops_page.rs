@@ -107,6 +107,8 @@ fn op(op: &Op, registry: &Registry, text: &mut String) {
         *text += "\n| axis | values | meaning |\n|---|---|---|\n";
         for a in &op.axes {
             let values = list(a.values.iter().map(|v| v.value.clone()));
+            let functions = a.open.as_ref().map(|open| list(open.functions.keys().cloned()));
+            let values = values + &functions.map_or(String::new(), |f| format!(", or a snippet with any of {f}"));
             let from = a.scalar.iter().map(|s| format!(" (by the scalar `{s}`)"));
             let from: String = from.chain(a.dim.iter().map(|d| format!(" (by the extent `{d}`)"))).collect();
             let _ = writeln!(text, "| `{}` | {values} | {}{from} |", a.name, cell(&a.summary));

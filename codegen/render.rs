@@ -4,6 +4,7 @@ use crate::layout::Layouts;
 use crate::registry::Entry;
 use parbake_model::Language;
 use parbake_model::identity::Spec;
+use parbake_model::snippet;
 use tera::{Context, Delimiters, Tera};
 
 /// A unit that cannot be rendered.
@@ -65,11 +66,23 @@ pub fn unit(entry: &Entry, spec: &Spec, layouts: &Layouts) -> Result<String, Ren
     if !text.ends_with('\n') {
         text.push('\n');
     }
+    if spec.snippet.is_some() {
+        text = resumed(&text, &format!("{}.{}", spec.uri, entry.op.language.extension()));
+    }
     text += &match entry.op.language {
         Language::Cuda => layout.assertions(&entry.op.params),
         Language::Triton => layout.line(),
     };
     Ok(text)
+}
+
+/// Lets the lines behind a snippet's function count as lines of the unit again: its own are named after it.
+fn resumed(text: &str, unit: &str) -> String {
+    let line = |(i, line): (usize, &str)| match line.trim() {
+        snippet::RESUME => format!("#line {} \"{unit}\"\n", i + 2),
+        _ => format!("{line}\n"),
+    };
+    text.lines().enumerate().map(line).collect()
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -227,6 +227,7 @@ const struct pb_layout_row pb_layouts[] = {
     {"pb_batch_attention_params sinks", PB_OFFSETOF(pb_batch_attention_params, sinks)},
     {"pb_batch_attention_params slots", PB_OFFSETOF(pb_batch_attention_params, slots)},
     {"pb_batch_attention_params tokens", PB_OFFSETOF(pb_batch_attention_params, tokens)},
+    {"pb_batch_attention_params user", PB_OFFSETOF(pb_batch_attention_params, user)},
     {"pb_batch_attention_params v", PB_OFFSETOF(pb_batch_attention_params, v)},
     {"pb_batch_attention_params v_entry_stride", PB_OFFSETOF(pb_batch_attention_params, v_entry_stride)},
     {"pb_batch_attention_params v_head_stride", PB_OFFSETOF(pb_batch_attention_params, v_head_stride)},

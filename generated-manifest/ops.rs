@@ -190,7 +190,7 @@ pub const BATCH_ATTENTION_PROCESSORS_DEFAULT: i32 = 132;
 /// - `alibi_slopes`: \[qo_heads\], read; may be absent: for each head what a score gains with each position. Element type f32; dense.
 /// - `sm_scale`: of scores; 0: 1 / √qk_dim; from -1000000 to 1000000, not NaN; BATCH_ATTENTION_SM_SCALE_DEFAULT.
 /// - `v_scale`: of outputs; from -1000000 to 1000000, not NaN; BATCH_ATTENTION_V_SCALE_DEFAULT.
-/// - `score`: plain or modified; from 0 to 1; BATCH_ATTENTION_SCORE_DEFAULT.
+/// - `score`: plain or modified, or the number of a snippet; from 0 to 2147483647; BATCH_ATTENTION_SCORE_DEFAULT.
 /// - `logits_soft_cap`: cap: scores become cap · tanh(score / cap); 0: none; from 0 to 1000000, not NaN; BATCH_ATTENTION_LOGITS_SOFT_CAP_DEFAULT.
 /// - `rope_theta`: base of the frequencies of a rotary embedding of queries and keys by their positions; 0: none; from 0 to 1000000000000000000000000000000, not NaN; BATCH_ATTENTION_ROPE_THETA_DEFAULT.
 /// - `rope_scale`: what frequencies are divided by; from 0.000001 to 1000000, not NaN; BATCH_ATTENTION_ROPE_SCALE_DEFAULT.

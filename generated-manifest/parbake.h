@@ -238,6 +238,17 @@ PARBAKE_API int parbake_prepare(
     char **json, parbake_error **error);
 
 /**
+ * The number of a snippet: a caller's own source for an axis of an op that is open to one, such as `score` of
+ * batch_attention, which takes the number as its argument `score`. The functions here hand over no values of parameters:
+ * a snippet that has any is for callers through TVM FFI and Rust.
+ *
+ *   @param snippet JSON: {"name": "soft_cap", "functions": {"score": "return 30.f * tanhf(x / 30.f);"}}.
+ *   @param number set to the number, which holds for this library and op as long as the library is open; or to 0.
+ */
+PARBAKE_API int parbake_snippet(
+    parbake_library *library, const char *op, const char *snippet, int32_t *number, parbake_error **error);
+
+/**
  * Sets the level of the API log for all libraries of this process, from the next call on: 0 is off, 1 names calls, 3 adds
  * arguments, 5 statistics, 10 dumps of whole calls. It holds against PARBAKE_LOG. Gives PARBAKE_OK, or
  * PARBAKE_ERROR_VALUE for a number that is no level.
@@ -419,7 +430,8 @@ PARBAKE_API int parbake_attention_plan(
  * @param sm_scale of scores; 0: 1 / √qk_dim; from -1000000 to 1000000, not NaN;
  *   PARBAKE_BATCH_ATTENTION_SM_SCALE_DEFAULT.
  * @param v_scale of outputs; from -1000000 to 1000000, not NaN; PARBAKE_BATCH_ATTENTION_V_SCALE_DEFAULT.
- * @param score plain or modified; from 0 to 1; PARBAKE_BATCH_ATTENTION_SCORE_DEFAULT.
+ * @param score plain or modified, or the number of a snippet; from 0 to 2147483647;
+ *   PARBAKE_BATCH_ATTENTION_SCORE_DEFAULT.
  * @param logits_soft_cap cap: scores become cap · tanh(score / cap); 0: none; from 0 to 1000000, not NaN;
  *   PARBAKE_BATCH_ATTENTION_LOGITS_SOFT_CAP_DEFAULT.
  * @param rope_theta base of the frequencies of a rotary embedding of queries and keys by their positions; 0:

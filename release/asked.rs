@@ -112,7 +112,7 @@ impl Wishes {
         for Asked { op, spec, target } in std::mem::take(&mut self.asked) {
             if places.insert((spec.op.clone(), spec.axes.clone(), target)) {
                 let def = library.definition(op);
-                let alike = space::specs(def).map(|(other, _)| other).filter(|other| other.axes == spec.axes);
+                let alike = space::alike(def, &spec).into_iter();
                 let legal = alike.filter(|other| space::check(def, other, Some(target)).is_ok());
                 let new: Vec<Spec> = legal.filter(|other| seen.insert((other.spec_id, target))).collect();
                 self.asked.extend(new.into_iter().map(|spec| Asked { op, spec, target }));

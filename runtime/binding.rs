@@ -8,6 +8,7 @@ pub use crate::random::Random;
 pub use crate::tensor::Tensor;
 use parbake_model::dtype::DType;
 use parbake_model::op::Op;
+use parbake_model::snippet::MAX_PARAMS;
 pub use parbake_model::target::Target;
 use std::collections::BTreeMap;
 
@@ -58,6 +59,7 @@ pub struct Checked<'a> {
     pub(crate) tensors: &'a [Tensor],
     pub(crate) scalars: &'a [f64],
     pub(crate) dims: &'a [i64],
+    pub(crate) values: [u64; MAX_PARAMS],
 }
 
 impl Checked<'_> {
@@ -110,6 +112,11 @@ impl Checked<'_> {
     #[must_use]
     pub fn flag(&self, name: &str) -> bool {
         self.number(name) != 0.0
+    }
+    /// The values of a snippet's parameters, in the order of their names: addresses, or the bits of numbers.
+    #[must_use]
+    pub fn values(&self) -> [u64; MAX_PARAMS] {
+        self.values
     }
     fn number(&self, name: &str) -> f64 {
         let i = self.op.scalars.iter().position(|s| s.name == name);

@@ -9,12 +9,23 @@ use crate::goal::Goal;
 use crate::library::{Library, OpId};
 use crate::load::registry_key;
 use crate::log;
+use crate::snippet::Value;
 use crate::tensor::Tensor;
 use parbake_model::Target;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::op::{Op, Role};
+use parbake_model::snippet::MAX_PARAMS;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// What a call may have beside its arguments.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Also<'a> {
+    /// What the parameters of a snippet are given.
+    pub(crate) values: &'a [(&'a str, Value)],
+    /// A tactic that is taken before those that are better, if it is legal.
+    pub(crate) tactic: Option<&'a Tactic>,
+}
 
 /// What a call used.
 #[derive(Clone, Debug)]
@@ -72,10 +83,29 @@ impl Library {
         stream: Stream,
     ) -> Result<Called, Error> {
         // SAFETY: the caller vouches for the memory.
-        unsafe { self.call_with(op, tensors, scalars, place, stream, None) }
+        unsafe { self.call_with(op, tensors, scalars, place, stream, Also::default()) }
     }
 
-    /// [`Library::call`] that takes a tactic before those that are better, if it is legal for these arguments.
+    /// [`Library::call`] with a snippet: its number is the scalar of the open axis, and each of its parameters has a value.
+    ///
+    /// # Errors
+    /// As [`Library::call`]; a parameter without a value, or a value of none.
+    ///
+    /// # Safety
+    /// As for [`Library::call`], also for the tensors among the values.
+    pub unsafe fn call_snippet(
+        &self,
+        op: OpId,
+        (tensors, scalars): (&[Tensor], &[f64]),
+        values: &[(&str, Value)],
+        place: Place,
+        stream: Stream,
+    ) -> Result<Called, Error> {
+        // SAFETY: the caller vouches for the memory.
+        unsafe { self.call_with(op, tensors, scalars, place, stream, Also { values, tactic: None }) }
+    }
+
+    /// [`Library::call`] with more than its arguments.
     ///
     /// # Safety
     /// As for [`Library::call`].
@@ -87,15 +117,15 @@ impl Library {
         scalars: &[f64],
         place: Place,
         stream: Stream,
-        tactic: Option<&Tactic>,
+        also: Also<'_>,
     ) -> Result<Called, Error> {
         // All that the API log costs where it is off.
         if log::on() {
             // SAFETY: the caller vouches for the memory.
-            return unsafe { self.call_logged(op, tensors, scalars, place, stream, tactic) };
+            return unsafe { self.call_logged(op, tensors, scalars, place, stream, also) };
         }
         // SAFETY: the caller vouches for the memory.
-        unsafe { self.call_unlogged(op, tensors, scalars, place, stream, tactic) }
+        unsafe { self.call_unlogged(op, tensors, scalars, place, stream, also) }
     }
 
     /// # Safety
@@ -108,9 +138,9 @@ impl Library {
         scalars: &[f64],
         place: Place,
         stream: Stream,
-        tactic: Option<&Tactic>,
+        also: Also<'_>,
     ) -> Result<Called, Error> {
-        let Some(mut prepared) = self.prepare_with(op, tensors, scalars, place, tactic)? else {
+        let Some(mut prepared) = self.prepare_with(op, tensors, scalars, place, also)? else {
             return Ok(Called { kernel: None, from: Origin::Registry });
         };
         if prepared.from == Origin::Jit {
@@ -133,7 +163,7 @@ impl Library {
         scalars: &[f64],
         place: Place,
     ) -> Result<Option<Prepared>, Error> {
-        self.prepare_with(op, tensors, scalars, place, None)
+        self.prepare_with(op, tensors, scalars, place, Also::default())
     }
 
     #[inline]
@@ -143,20 +173,21 @@ impl Library {
         tensors: &[Tensor],
         scalars: &[f64],
         place: Place,
-        tactic: Option<&Tactic>,
+        also: Also<'_>,
     ) -> Result<Option<Prepared>, Error> {
         let binding = self.binding(op)?;
         let def = self.definition(op);
         let bound = check::check(def, self.signature(op), binding.check, tensors, scalars).map_err(Error::Arguments)?;
+        let values = self.values(op, bound.axes(def), tensors, also.values)?;
         let mut written = def.tensors.iter().zip(tensors).filter(|(t, _)| t.role != Role::In);
         if written.all(|(_, t)| t.is_empty()) {
             return Ok(None);
         }
         let goal = self.goal(place)?;
-        let checked = check::checked(def, tensors, scalars, &bound);
+        let checked = check::checked(def, tensors, scalars, &bound, values);
         let mut choices = Choices::default();
         (binding.select)(&checked, goal.target(), &mut choices);
-        if let Some(tactic) = tactic {
+        if let Some(tactic) = also.tactic {
             choices.prefer(tactic);
         }
         let (kernel, tactic, from) = self.choose(op, bound.axes(def), &choices, place, goal)?;
@@ -172,9 +203,9 @@ impl Library {
         let def = self.definition(op);
         let bound = check::check(def, self.signature(op), binding.check, tensors, scalars).map_err(Error::Arguments)?;
         let mut choices = Choices::default();
-        (binding.select)(&check::checked(def, tensors, scalars, &bound), target, &mut choices);
+        (binding.select)(&check::checked(def, tensors, scalars, &bound, [0; MAX_PARAMS]), target, &mut choices);
         let axes = bound.axes(def);
-        choices.as_slice().iter().map(|t| Ok(Spec::at(def, self.index(def, axes, t)?))).collect()
+        choices.as_slice().iter().map(|t| Ok(self.spec_at(op, self.index(def, axes, t)?))).collect()
     }
 
     /// The problem that a call with these arguments poses to the reference. `inputs` are the values of the tensors that
@@ -192,7 +223,7 @@ impl Library {
         let def = self.definition(op);
         let rules = self.binding(op)?.check;
         let bound = check::check(def, self.signature(op), rules, tensors, scalars).map_err(Error::Arguments)?;
-        let checked = check::checked(def, tensors, scalars, &bound);
+        let checked = check::checked(def, tensors, scalars, &bound, [0; MAX_PARAMS]);
         let given = def.tensors.iter().zip(tensors).filter(|(_, t)| !t.is_absent());
         Ok(Problem {
             dims: def.dims.iter().map(|d| (d.name.clone(), checked.dim(&d.name))).collect(),
@@ -242,7 +273,7 @@ impl Library {
                 }
                 continue;
             }
-            let loaded = self.load(op, &Spec::at(def, index), key, place, goal);
+            let loaded = self.load(op, &self.spec_at(op, index), key, place, goal);
             if i == 0 || loaded.is_ok() {
                 self.record(op, index, goal.target(), loaded.as_ref().map(|kernel| kernel.origin));
             }
@@ -279,7 +310,7 @@ impl Library {
                 let tactic = choices.as_slice()[0];
                 let index = self.index(def, axes, &tactic)?;
                 let key = registry_key(op, index, place);
-                let kernel = self.load(op, &Spec::at(def, index), key, place, goal)?;
+                let kernel = self.load(op, &self.spec_at(op, index), key, place, goal)?;
                 if let Ok(mut uncovered) = self.uncovered.write() {
                     uncovered.remove(&key);
                 }

@@ -6,6 +6,7 @@ use parbake_model::dtype::DType;
 use parbake_model::extent::Extent;
 use parbake_model::op::{Op, Role};
 use parbake_model::report::{Class, Report};
+use parbake_model::snippet::MAX_PARAMS;
 
 /// One argument that is wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +53,7 @@ impl Wrong {
     pub fn add(&mut self, argument: &str, what: &'static str, expected: impl Into<String>, got: impl Into<String>) {
         self.0.push(Violation { argument: argument.to_owned(), what, expected: expected.into(), got: got.into() });
     }
-    fn result(self, op: &Op) -> Result<(), BadArguments> {
+    pub(crate) fn result(self, op: &Op) -> Result<(), BadArguments> {
         if self.0.is_empty() { Ok(()) } else { Err(BadArguments { op: op.name.clone(), violations: self.0 }) }
     }
 }
@@ -82,6 +83,8 @@ pub(crate) struct Signature {
     axes: Vec<(usize, Source)>,
     /// Whether an extent is more than a symbol.
     expressions: bool,
+    /// The axis that is open to snippets.
+    pub(crate) open: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -141,6 +144,7 @@ impl Signature {
         };
         let tensors: Vec<Declared> = op.tensors.iter().map(declared).collect();
         Self {
+            open: op.axes.iter().position(|a| a.open.is_some()),
             expressions: tensors.iter().flat_map(|t| &t.dims).any(|d| matches!(d, Declaration::Expression(..))),
             axes: op.axes.iter().enumerate().filter_map(|(i, a)| Some((i, source(a)?))).collect(),
             tensors,
@@ -198,7 +202,7 @@ pub(crate) fn check(
     if wrong.0.is_empty() {
         for (axis, source) in &signature.axes {
             axes[*axis] = match source {
-                // In its range, which is that of the values.
+                // In its range, which is that of the values and of the numbers of snippets.
                 Source::Scalar(i) => Some(scalars[*i] as usize),
                 Source::Dim(i, values) => {
                     let extent = dims[*i].unwrap_or(0);
@@ -215,7 +219,7 @@ pub(crate) fn check(
     }
     let bound = Bound { dims: dims.map(|d| d.unwrap_or(0)), axes: axes.map(|a| a.unwrap_or(0)) };
     if let (Some(rules), true) = (rules, wrong.0.is_empty()) {
-        rules(&checked(op, tensors, scalars, &bound), &mut wrong);
+        rules(&checked(op, tensors, scalars, &bound, [0; MAX_PARAMS]), &mut wrong);
     }
     wrong.result(op).map(|()| bound)
 }
@@ -374,8 +378,14 @@ fn check_aliasing(op: &Op, tensors: &[Tensor], bad: &mut Vec<Violation>) {
 }
 
 /// The values a check found, as a launcher sees them.
-pub(crate) fn checked<'a>(op: &'a Op, tensors: &'a [Tensor], scalars: &'a [f64], bound: &'a Bound) -> Checked<'a> {
-    Checked { op, tensors, scalars, dims: &bound.dims[..op.dims.len()] }
+pub(crate) fn checked<'a>(
+    op: &'a Op,
+    tensors: &'a [Tensor],
+    scalars: &'a [f64],
+    bound: &'a Bound,
+    values: [u64; MAX_PARAMS],
+) -> Checked<'a> {
+    Checked { op, tensors, scalars, dims: &bound.dims[..op.dims.len()], values }
 }
 
 /// The element type that the written tensors have.

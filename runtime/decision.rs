@@ -139,6 +139,9 @@ pub struct Decision {
     pub target: Option<Target>,
     /// The pair of versions of `PARBAKE_VERSION_BYPASS` without which that image would not have been taken.
     pub version_bypass: Option<String>,
+    /// The name of the snippet that is its value of an axis, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snippet: Option<String>,
     /// What would bring the compiler that is missing here.
     pub toolchain: Vec<String>,
 }
@@ -198,7 +201,14 @@ pub(crate) fn remedy(gaps: &[Decision], file: &str) -> String {
     if !gaps.is_empty() {
         let archs = joined(gaps.iter().map(|gap| gap.arch.as_str()).collect());
         let ops = joined(gaps.iter().map(|gap| gap.path.as_str()).collect());
-        let build = format!("parbake build --arch {archs} --op {ops} -o {file}");
+        let snippets = joined(gaps.iter().filter_map(|gap| gap.snippet.as_deref()).collect());
+        let build = match snippets.is_empty() {
+            true => format!("parbake build --arch {archs} --op {ops} -o {file}"),
+            false => {
+                lines.push(format!("set PARBAKE_RECORD=asked.jsonl once: it keeps the source of {snippets}"));
+                format!("parbake lock asked.jsonl -o asked.lock && parbake build --lock asked.lock -o {file}")
+            }
+        };
         lines.push(if install.is_empty() { build } else { format!("or, where there is a compiler: {build}") });
         lines.push(format!("then pass `--bundle {file}` or set PARBAKE_BUNDLES to its absolute path"));
     }

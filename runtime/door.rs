@@ -13,6 +13,7 @@ use crate::code::{Place, Stream};
 use crate::error::Error;
 use crate::library::{Library, OpId};
 use crate::log;
+use crate::snippet::Value;
 use crate::tensor::{MAX_RANK, Tensor};
 use dlpack::DLTensor;
 use parbake_model::op::{self, Op};
@@ -47,6 +48,15 @@ impl Target {
     }
 }
 
+/// What a host gives a parameter of a snippet.
+#[derive(Clone, Copy, Debug)]
+pub enum Given<'a> {
+    /// A number.
+    Number(f64),
+    /// A tensor.
+    Tensor(&'a DLTensor),
+}
+
 /// Which exception of a host language an error becomes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -73,6 +83,7 @@ impl Kind {
             Error::Arguments(_)
             | Error::BadCall(_)
             | Error::Setting(_)
+            | Error::Snippet(_)
             | Error::UnknownOp { .. }
             | Error::UnknownValue { .. }
             | Error::Target(_) => Self::Value,
@@ -137,7 +148,8 @@ impl Wrong {
     }
 }
 
-/// Calls an op on tensors that a host describes, in the order of `op.toml`; those that are not given are None. `stream` is asked for the stream of a GPU
+/// Calls an op on tensors that a host describes, in the order of `op.toml`; those that are not given are None. `values` are
+/// those of a snippet's parameters, by name. `stream` is asked for the stream of a GPU
 /// once its number is known.
 ///
 /// A tensor with more dimensions than the op declares is taken if the op lets its first dimension stand for several, and
@@ -152,8 +164,8 @@ impl Wrong {
 pub unsafe fn call(
     library: &Library,
     op: OpId,
-    tensors: &[Option<&DLTensor>],
-    scalars: &[f64],
+    (tensors, scalars): (&[Option<&DLTensor>], &[f64]),
+    values: &[(&str, Given<'_>)],
     target: Target,
     stream: impl FnOnce(i32) -> Stream,
 ) -> Result<Called, Error> {
@@ -171,7 +183,7 @@ pub unsafe fn call(
             view.write(Tensor::ABSENT);
             continue;
         };
-        at_one_place(given, declared, target, &mut place, &mut wrong);
+        at_one_place(given, &declared.name, target, &mut place, &mut wrong);
         // SAFETY: the caller vouches for the descriptor.
         match unsafe { given.view() } {
             Ok(tensor) => {
@@ -180,6 +192,20 @@ pub unsafe fn call(
             Err((what, expected, got)) => {
                 let expected = if what == "dtype" { dtypes(declared, def) } else { expected };
                 wrong.add(&declared.name, what, expected, got);
+            }
+        }
+    }
+    let mut snippet = Vec::new();
+    for &(name, given) in values {
+        match given {
+            Given::Number(number) => snippet.push((name, Value::Number(number))),
+            Given::Tensor(given) => {
+                at_one_place(given, name, target, &mut place, &mut wrong);
+                // SAFETY: the caller vouches for the descriptor.
+                match unsafe { given.view() } {
+                    Ok(tensor) => snippet.push((name, Value::Tensor(tensor))),
+                    Err((what, expected, got)) => wrong.add(name, what, expected, got),
+                }
             }
         }
     }
@@ -192,12 +218,12 @@ pub unsafe fn call(
     // SAFETY: each was written, for nothing was wrong with it; plain data lies in the array one after the other.
     let views = unsafe { std::slice::from_raw_parts(views.as_ptr().cast::<Tensor>(), tensors.len()) };
     // SAFETY: as the caller vouches.
-    unsafe { library.call(op, views, scalars, place, stream) }
+    unsafe { library.call_snippet(op, (views, scalars), &snippet, place, stream) }
 }
 
 /// All tensors are on one device, of a kind that the target admits.
 #[inline]
-fn at_one_place(given: &DLTensor, declared: &op::Tensor, target: Target, place: &mut Option<Place>, wrong: &mut Wrong) {
+fn at_one_place(given: &DLTensor, name: &str, target: Target, place: &mut Option<Place>, wrong: &mut Wrong) {
     let found = given.device.place();
     let admitted = matches!((found, target), (Some(Place::Cuda(_)), Target::Auto) | (Some(Place::Host), Target::Host));
     if !admitted {
@@ -206,14 +232,14 @@ fn at_one_place(given: &DLTensor, declared: &op::Tensor, target: Target, place: 
             Target::Auto => "a CUDA device",
             Target::Host => "cpu, as target=\"host\" says",
         };
-        wrong.add(&declared.name, "device", expected, given.device.to_string());
+        wrong.add(name, "device", expected, given.device.to_string());
     } else if *place.get_or_insert(found.unwrap_or(Place::Host)) != found.unwrap_or(Place::Host) {
         let before = match place {
             Some(Place::Cuda(ordinal)) => format!("cuda:{ordinal}"),
             _ => "cpu".to_owned(),
         };
         let expected = format!("{before}, as of the tensors before it");
-        wrong.add(&declared.name, "device", expected, given.device.to_string());
+        wrong.add(name, "device", expected, given.device.to_string());
     }
 }
 

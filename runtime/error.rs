@@ -12,6 +12,7 @@ use parbake_model::bundle::BundleError;
 use parbake_model::glob::Unmatched;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::BadSetting;
+use parbake_model::snippet::BadSnippet;
 use parbake_model::source::SourceError;
 use parbake_model::target::BadTarget;
 use std::path::PathBuf;
@@ -61,6 +62,9 @@ pub enum Error {
     /// An argument of a function of the C ABI cannot be used.
     #[error("{}", .0.report().what)]
     BadCall(BadCall),
+    /// A snippet that an op cannot take.
+    #[error(transparent)]
+    Snippet(BadSnippet),
     /// The combination does not exist.
     #[error("{spec} does not exist for {target}: {reason}")]
     Unsupported {
@@ -251,6 +255,7 @@ impl Error {
                 .with("got", got)
                 .help(format!("`parbake ops {op}` shows what there is")),
             Self::Arguments(bad) => bad.report(),
+            Self::Snippet(bad) => bad.report(),
             Self::BadCall(bad) => bad.report(),
             Self::Unsupported { .. } => new("PB-1109", Class::Usage).help("`parbake expand` lists what exists, and why the rest does not"),
             Self::NotCovered(decision) => not_covered(decision),

@@ -13,6 +13,7 @@ use crate::goal::Goal;
 use crate::record::Recorder;
 use crate::shared::Shared;
 use crate::slot::Slot;
+use crate::snippet::Snippets;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
 use crate::workspace::Workspace;
@@ -89,6 +90,7 @@ pub struct Library {
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
     pub(crate) recorder: Option<Recorder>,
+    pub(crate) snippets: Snippets,
     #[cfg(feature = "jit")]
     pub(crate) jit: crate::jit::Jit,
 }
@@ -125,6 +127,7 @@ impl Library {
             uncovered: RwLock::default(),
             counters: Counters::default(),
             recorder: config.record.as_deref().map(Recorder::new),
+            snippets: Snippets::default(),
             #[cfg(feature = "jit")]
             jit: crate::jit::Jit::default(),
             config,
@@ -260,7 +263,7 @@ impl Library {
             }
         }
         let given = |name: &str| values.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
-        let mut axes = Vec::new();
+        let (mut axes, mut snippet) = (Vec::new(), None);
         for axis in &def.axes {
             let legal = || axis.values.iter().map(|v| v.value.as_str()).collect::<Vec<_>>().join(", ");
             let value = match given(&axis.name) {
@@ -274,10 +277,12 @@ impl Library {
                     ));
                 }
             };
-            let found = axis.values.iter().position(|v| v.value == value);
+            let own = axis.open.as_ref().and_then(|_| self.named_snippet(op, value));
+            let found = own.as_ref().map(|_| 0).or_else(|| axis.values.iter().position(|v| v.value == value));
             axes.push(
                 found.ok_or_else(|| unknown(format!("axis `{}` has no value `{value}`", axis.name), legal(), value))?,
             );
+            snippet = own.or(snippet);
         }
         // The element size of a default may be illegal for this element type: the first legal spec is taken then.
         let named = def.tactics.iter().any(|t| given(&t.name).is_some());
@@ -293,13 +298,16 @@ impl Library {
             );
         }
         let spec = Spec::at(def, Spec::index(def, &axes, &tactic));
-        if named || space::check(def, &spec, Some(target)).is_ok() {
-            return Ok(spec);
+        let found = if named || space::check(def, &spec, Some(target)).is_ok() {
+            spec
+        } else {
+            let mut alike = space::specs(def).map(|(s, _)| s).filter(|s| s.axes == spec.axes);
+            alike.find(|s| space::check(def, s, Some(target)).is_ok()).unwrap_or(spec)
+        };
+        match snippet {
+            Some(snippet) => found.with_snippet(def, (*snippet).clone()).map_err(Error::Snippet),
+            None => Ok(found),
         }
-        let first = space::specs(def)
-            .map(|(s, _)| s)
-            .find(|s| s.axes == spec.axes && space::check(def, s, Some(target)).is_ok());
-        Ok(first.unwrap_or(spec))
     }
 
     /// What a place needs.

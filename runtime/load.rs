@@ -55,10 +55,7 @@ impl Library {
     /// If the spec is not one of the op's.
     pub fn id(&self, op: OpId, spec: &Spec) -> Result<SpecId, Error> {
         let def = self.definition(op);
-        let axis = |(axis, (_, value)): (&parbake_model::op::Axis, &(String, String))| {
-            axis.values.iter().position(|v| &v.value == value)
-        };
-        let axes: Option<Vec<usize>> = def.axes.iter().zip(&spec.axes).map(axis).collect();
+        let axes = self.axis_places(op, spec)?;
         let mut tactic = Tactic::default();
         tactic.0.iter_mut().zip(&spec.tactic).for_each(|(place, (_, value))| *place = *value);
         let axes = axes.ok_or_else(|| Error::UnknownValue {

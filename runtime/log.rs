@@ -14,8 +14,7 @@ mod sink;
 mod tensors;
 mod values;
 
-use crate::binding::Tactic;
-use crate::call::{Called, Prepared};
+use crate::call::{Also, Called, Prepared};
 use crate::code::{Place, Stream};
 use crate::decision::Origin;
 use crate::error::Error;
@@ -120,18 +119,18 @@ impl Library {
         scalars: &[f64],
         place: Place,
         stream: Stream,
-        tactic: Option<&Tactic>,
+        also: Also<'_>,
     ) -> Result<Called, Error> {
         let def = self.definition(op);
         let level = level();
         if level == 0 || !concerns(&self.config, def) {
             // SAFETY: the caller vouches for the memory.
-            return unsafe { self.call_unlogged(op, tensors, scalars, place, stream, tactic) };
+            return unsafe { self.call_unlogged(op, tensors, scalars, place, stream, also) };
         }
         let lines = Lines::new(&self.config, NEXT.fetch_add(1, Ordering::Relaxed), place);
         let entry = Entry { library: self, op: def, tensors, scalars, place, level, start: Instant::now(), lines };
         entry.announce();
-        let prepared = self.prepare_with(op, tensors, scalars, place, tactic);
+        let prepared = self.prepare_with(op, tensors, scalars, place, also);
         let result = match prepared {
             Ok(Some(prepared)) => {
                 if prepared.from == Origin::Jit {

@@ -98,6 +98,7 @@ impl Library {
             from: None,
             target: None,
             version_bypass: None,
+            snippet: spec.snippet.as_ref().map(|snippet| snippet.name.clone()),
             toolchain: Vec::new(),
         };
         if self.config.profile == Profile::Release {

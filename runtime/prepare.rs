@@ -112,9 +112,9 @@ impl Library {
         for &site in sites {
             let target = self.goal_at(site)?.target();
             let before = wanted.len();
-            for (spec, legal) in space::specs(def) {
-                let chosen = spec.axes == example.axes && spec.tactic.iter().all(|(n, v)| fits(n, &v.to_string()));
-                if chosen && legal.is_ok() && space::check(def, &spec, Some(target)).is_ok() {
+            for spec in space::alike(def, &example) {
+                let chosen = spec.tactic.iter().all(|(n, v)| fits(n, &v.to_string()));
+                if chosen && space::check(def, &spec, Some(target)).is_ok() {
                     wanted.push(Wanted { op, spec, site });
                 }
             }
@@ -181,7 +181,10 @@ impl Library {
             return Err(format!("the op has {}", expected.join(", ")));
         }
         let axes = def.axes.iter().zip(&locked.axes).map(|(axis, (_, value))| {
-            let found = axis.values.iter().position(|v| &v.value == value);
+            let found = match &locked.snippet {
+                Some(snippet) if axis.open.is_some() && snippet.value() == *value => Some(0),
+                _ => axis.values.iter().position(|v| &v.value == value),
+            };
             found.ok_or_else(|| format!("the op has no {}={value}", axis.name))
         });
         let axes = axes.collect::<Result<Vec<_>, _>>()?;
@@ -191,7 +194,10 @@ impl Library {
         });
         let tactic = tactic.collect::<Result<Vec<_>, _>>()?;
         let index: SpecIndex = Spec::index(def, &axes, &tactic);
-        let spec = Spec::at(def, index);
+        let mut spec = Spec::at(def, index);
+        if let Some(snippet) = &locked.snippet {
+            spec = spec.with_snippet(def, (**snippet).clone()).map_err(|e| e.report().to_string())?;
+        }
         match spec.spec_id == locked.spec_id {
             true => Ok((op, spec)),
             false => Err(format!("the op has other options: its identity is {}", spec.spec_id.short(12))),

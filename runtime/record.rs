@@ -8,7 +8,7 @@ use crate::decision::Origin;
 use crate::error::Error;
 use crate::library::{Library, OpId};
 use parbake_model::Target;
-use parbake_model::identity::{Spec, SpecIndex};
+use parbake_model::identity::SpecIndex;
 use parbake_model::record::Recorded;
 use std::collections::HashSet;
 use std::fs::File;
@@ -62,7 +62,7 @@ impl Library {
         if matches!(outcome, Err(Error::Unsupported { .. })) || !recorder.first(op, index, target) {
             return;
         }
-        let spec = Spec::at(self.definition(op), index);
+        let spec = self.spec_at(op, index);
         let outcome = outcome.map(|from| from.to_string()).map_err(|error| match error {
             Error::NotCovered(decision) => decision.missed(),
             Error::Compile { report, .. } => format!("{error}: {}", report.what),
@@ -74,7 +74,7 @@ impl Library {
     /// Notes that a spec is still not covered: why was found out when another call could do with it second best.
     pub(crate) fn record_uncovered(&self, op: OpId, index: SpecIndex, target: Target) {
         let Some(recorder) = self.recorder.as_ref().filter(|r| r.first(op, index, target)) else { return };
-        let spec = Spec::at(self.definition(op), index);
+        let spec = self.spec_at(op, index);
         recorder.append(&Recorded::new(&spec, target, Err("not covered".to_owned())));
     }
 }

@@ -200,9 +200,8 @@ fn bake(world: &World) -> Option<PathBuf> {
     let library = world.library();
     let toolchain = triton(&library)?;
     let targets = Target::parse_list("90a").unwrap();
-    let mut plan = baking::plan(library.ops().map(|(_, op)| op), OP, &Only::new(), &targets).unwrap();
     let wanted = [1, 4, 16].map(|warps| spec(&library, "bf16", warps, 16));
-    plan.keep(&Lock::new(&wanted, []));
+    let plan = baking::plan_lock(library.ops().map(|(_, op)| op), &Lock::new(&wanted, []), &targets).unwrap();
     let make = |job: &Job<'_>| {
         let made = compile(&library, &*toolchain, &job.spec, "sm_90a").map_err(|e| e.report())?;
         Ok(Made { bytes: made.0.bytes, metadata: made.0.metadata })

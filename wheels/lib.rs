@@ -113,6 +113,22 @@ pub unsafe extern "C" fn parbake_prepare(
     unsafe { c::prepare(Asked { library, op, values, target }, json, error) }
 }
 
+/// The number of a snippet.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_snippet(
+    library: *const Library,
+    op: *const c_char,
+    snippet: *const c_char,
+    number: *mut i32,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::snippet(library, op, snippet, number, error) }
+}
+
 /// The kind of an error.
 ///
 /// # Safety

@@ -120,7 +120,14 @@ mod tests {
     use super::*;
 
     fn spec(op: &str, id: &str) -> Spec {
-        Spec { op: op.into(), axes: Vec::new(), tactic: Vec::new(), spec_id: Digest::of(id.as_bytes()), uri: op.into() }
+        Spec {
+            op: op.into(),
+            axes: Vec::new(),
+            tactic: Vec::new(),
+            snippet: None,
+            spec_id: Digest::of(id.as_bytes()),
+            uri: op.into(),
+        }
     }
 
     #[test]

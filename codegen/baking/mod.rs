@@ -10,6 +10,6 @@ mod request;
 mod threads;
 
 pub use pack::{Keep, Packer, Packing, check_driver_floor, pack, pack_from, provenance};
-pub use plan::{Job, Only, Plan, naming, plan};
+pub use plan::{Job, Only, Plan, plan, plan_lock};
 pub use request::{Request, bake};
 pub use threads::{on_threads, run};

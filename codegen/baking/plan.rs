@@ -7,6 +7,7 @@ use parbake_model::identity::Spec;
 use parbake_model::lock::{Lock, Locked};
 use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
+use parbake_model::snippet::BadSnippet;
 use parbake_model::target::known_targets;
 use parbake_model::{Target, space};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,13 +38,52 @@ pub struct Plan<'a> {
 
 impl Plan<'_> {
     /// Keeps what a lock asks for: its specs, each for its own targets.
-    pub fn keep(&mut self, lock: &Lock) {
+    fn keep(&mut self, lock: &Lock) {
         let specs: BTreeMap<_, _> = lock.specs.iter().map(|locked| (locked.spec_id, locked)).collect();
         let words: BTreeMap<String, _> = lock.specs.iter().map(|locked| (locked.to_string(), locked)).collect();
         let asked = |locked: Option<&&Locked>, target| locked.is_some_and(|locked| lock.asks(locked, target));
         self.jobs.retain(|job| asked(specs.get(&job.spec.spec_id), job.target));
         self.skipped.retain(|skipped| asked(words.get(&skipped.spec), skipped.target));
     }
+}
+
+/// What a lock asks for: of ops all that it names, and the specs with its snippets.
+///
+/// # Errors
+/// As [`plan`]; a snippet that its op cannot take.
+pub fn plan_lock<'a>(
+    ops: impl IntoIterator<Item = &'a Op>,
+    lock: &Lock,
+    targets: &[Target],
+) -> Result<Plan<'a>, Report> {
+    let ops: Vec<&Op> = ops.into_iter().collect();
+    let mut plan = plan(ops.iter().copied(), &naming(lock), &Only::new(), targets)?;
+    plan.keep(lock);
+    for op in &ops {
+        for spec in specs_of_snippets(op, lock).map_err(|e| e.report())? {
+            let Some(locked) = lock.specs.iter().find(|locked| locked.spec_id == spec.spec_id) else { continue };
+            for &target in targets.iter().filter(|target| lock.asks(locked, **target)) {
+                match space::check(op, &spec, Some(target)) {
+                    Ok(()) => plan.jobs.push(Job { op, spec: spec.clone(), target }),
+                    Err(why) => plan.skipped.push(Skipped {
+                        op: op.name.clone(),
+                        spec: spec.to_string(),
+                        target,
+                        reason: why.0,
+                    }),
+                }
+            }
+        }
+    }
+    plan.jobs.sort_by_key(|job| ops.iter().position(|op| op.name == job.op.name));
+    Ok(plan)
+}
+
+/// All specs of an op with any of the snippets that a lock has for it.
+pub(super) fn specs_of_snippets(op: &Op, lock: &Lock) -> Result<Vec<Spec>, BadSnippet> {
+    let own = lock.specs.iter().filter(|locked| locked.op == op.name).filter_map(|locked| locked.snippet.as_ref());
+    let specs = own.collect::<BTreeSet<_>>().into_iter().map(|snippet| space::of_snippet(op, snippet));
+    Ok(specs.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
 /// Axis → the values wanted. An axis that is not named is baked whole; every tactic always is, so that a launcher that
@@ -131,7 +171,7 @@ pub fn plan<'a>(
 
 /// The pattern that names the ops of a lock, whatever their language; that of all ops if it has none.
 #[must_use]
-pub fn naming(lock: &Lock) -> String {
+fn naming(lock: &Lock) -> String {
     let ops: BTreeSet<&str> = lock.specs.iter().map(|spec| spec.op.as_str()).collect();
     if ops.is_empty() { "*".to_owned() } else { ops.into_iter().collect::<Vec<_>>().join(",") }
 }

@@ -1,7 +1,7 @@
 //! A bake as a build script asks for it: by settings, without a store, in one process.
 
 use super::pack::{Packing, pack};
-use super::plan::{Job, Only, naming, plan};
+use super::plan::{Job, Only, plan, plan_lock, specs_of_snippets};
 use super::threads::run;
 use crate::artifact;
 use crate::registry::{Entry, Registry};
@@ -57,7 +57,11 @@ fn read_lock(path: &Path) -> Result<Lock, Report> {
 /// All specs of a lock must be of the registry.
 fn check(lock: &Lock, registry: &Registry) -> Result<(), Report> {
     let all = registry.entries.iter().flat_map(|entry| space::specs(&entry.op)).map(|(spec, _)| spec.spec_id);
-    let all: BTreeSet<Digest> = all.collect();
+    let mut all: BTreeSet<Digest> = all.collect();
+    for entry in &registry.entries {
+        let own = specs_of_snippets(&entry.op, lock).map_err(|e| e.report())?;
+        all.extend(own.iter().map(|spec| spec.spec_id));
+    }
     let unknown = lock.specs.iter().filter(|locked| !all.contains(&locked.spec_id));
     let unknown: Vec<String> = unknown.map(ToString::to_string).collect();
     if !unknown.is_empty() {
@@ -79,9 +83,7 @@ pub fn bake(request: &Request) -> Result<Vec<u8>, Report> {
         None => plan(ops, &request.config.aot_ops, &Only::new(), &request.targets)?,
         Some(lock) => {
             check(lock, &request.registry)?;
-            let mut plan = plan(ops, &naming(lock), &Only::new(), &request.targets)?;
-            plan.keep(lock);
-            plan
+            plan_lock(ops, lock, &request.targets)?
         }
     };
     let search = |target| Search {

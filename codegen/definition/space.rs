@@ -40,9 +40,25 @@ pub(super) fn check(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         if axis.dim.is_some() && axis.values.iter().any(|v| v.value.parse::<i64>().is_err()) {
             wrong(&["axis", &i, "values"], "values of an axis that is an extent are numbers".into());
         }
-        if chosen.is_some_and(|s| !s.kind.is_whole() || s.min != 0.0 || s.max + 1.0 != axis.values.len() as f64) {
-            let most = axis.values.len().saturating_sub(1);
-            wrong(&["axis", &i, "scalar"], format!("the scalar must be whole, from 0 to {most}"));
+        // The numbers of snippets begin behind those of the values.
+        let most = match axis.open {
+            Some(_) => f64::from(i32::MAX),
+            None => axis.values.len() as f64 - 1.0,
+        };
+        if chosen.is_some_and(|s| !s.kind.is_whole() || s.min != 0.0 || s.max != most) {
+            wrong(&["axis", &i, "scalar"], format!("the scalar must be whole, from 0 to {}", most.max(0.0)));
+        }
+        if let Some(open) = &axis.open {
+            if axis.scalar.is_none()
+                || !op.language.is_cuda()
+                || op.axes.iter().filter(|a| a.open.is_some()).count() > 1
+            {
+                let what = "one axis of an op in CUDA C++ may be open, and a scalar chooses its value";
+                wrong(&["axis", &i, "open"], what.into());
+            }
+            if open.functions.is_empty() || !open.functions.keys().all(|name| is_name(name)) {
+                wrong(&["axis", &i, "open", "functions"], "at least one function, each by a name".into());
+            }
         }
         for value in &axis.values {
             if !value.value.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') || value.value.is_empty() {

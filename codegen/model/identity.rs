@@ -2,12 +2,13 @@
 //!
 //! | identity | made of | used by |
 //! |---|---|---|
-//! | `spec_id` | op, axis values, tactic, semantic options | URI, lock files, coverage, tuner |
+//! | `spec_id` | op, axis values, snippet, tactic, semantic options | URI, lock files, coverage, tuner |
 //! | `source_key` | `spec_id`, source digest, launch ABI | validity of bundle images |
 //! | `build_key` | `source_key`, target, toolchain, spelled options, profile, library version | store entries |
 
 use crate::digest::{Digest, Key, KeyFields};
 use crate::op::Op;
+use crate::snippet::{BadSnippet, Snippet};
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,6 +27,9 @@ pub struct Spec {
     pub axes: Vec<(String, String)>,
     /// Tactic → value, in the op's order.
     pub tactic: Vec<(String, u32)>,
+    /// The caller's source, if the value of an axis is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snippet: Option<Box<Snippet>>,
     /// The identity that survives edits.
     pub spec_id: Digest,
     /// Readable name: `rmsnorm-bf16-b1024-3fa29c01d7e4`.
@@ -51,19 +55,43 @@ impl Spec {
         let (axis_digits, tactic_digits) = digits.split_at(op.axes.len());
         let axes = op.axes.iter().zip(axis_digits).map(|(a, &i)| (a.name.clone(), a.values[i].value.clone()));
         let tactic = op.tactics.iter().zip(tactic_digits).map(|(t, &i)| (t.name.clone(), t.values[i]));
-        Self::new(op, axes.collect(), tactic.collect())
+        Self::new(op, axes.collect(), tactic.collect(), None)
     }
 
-    /// The number of the spec with these values, which must be legal ones in the op's order.
+    /// This spec with a snippet instead of the value of the axis that is open to one.
+    ///
+    /// # Errors
+    /// Why the op cannot take it.
+    pub fn with_snippet(self, op: &Op, snippet: Snippet) -> Result<Self, BadSnippet> {
+        let open = snippet.check(op)?;
+        let mut axes = self.axes;
+        axes.iter_mut().filter(|(name, _)| *name == open.name).for_each(|(_, value)| *value = snippet.value());
+        Ok(Self::new(op, axes, self.tactic, Some(Box::new(snippet))))
+    }
+
+    /// The number of the spec with these values, which must be legal ones in the op's order. Beyond the values of an axis
+    /// that is open come snippets: each has a space of numbers of its own, behind that of all values.
     #[must_use]
     pub fn index(op: &Op, axes: &[usize], tactic: &[usize]) -> SpecIndex {
         let axes = op.axes.iter().zip(axes).map(|(a, &i)| (a.values.len(), i));
         let tactic = op.tactics.iter().zip(tactic).map(|(t, &i)| (t.values.len(), i));
-        SpecIndex(axes.chain(tactic).fold(0, |n, (radix, i)| n * radix + i) as u32)
+        let (number, size, snippet) = axes.chain(tactic).fold((0, 1, 0), |(number, size, snippet), (radix, i)| {
+            let (i, beyond) = if i < radix { (i, snippet) } else { (0, i - radix + 1) };
+            (number * radix + i, size * radix, beyond)
+        });
+        SpecIndex((number + size * snippet) as u32)
     }
 
-    fn new(op: &Op, axes: Vec<(String, String)>, tactic: Vec<(String, u32)>) -> Self {
-        let spec_id = Self::id_fields(op, &axes, &tactic).finish().digest;
+    /// The number of the spec with the first value instead of a snippet, and which snippet it is, from 0.
+    #[must_use]
+    pub fn parts(op: &Op, index: SpecIndex) -> (SpecIndex, Option<usize>) {
+        let size = crate::space::size(op);
+        let number = index.0 as usize;
+        (SpecIndex((number % size) as u32), (number / size).checked_sub(1))
+    }
+
+    fn new(op: &Op, axes: Vec<(String, String)>, tactic: Vec<(String, u32)>, snippet: Option<Box<Snippet>>) -> Self {
+        let spec_id = Self::id_fields(op, &axes, &tactic, snippet.as_deref()).finish().digest;
         let mut uri = op.name.clone();
         for (axis, (_, value)) in op.axes.iter().zip(&axes) {
             uri += &format!("-{}{value}", axis.prefix);
@@ -72,13 +100,16 @@ impl Spec {
             uri += &format!("-{}{value}", tactic.prefix);
         }
         uri += &format!("-{}", spec_id.short(12));
-        Self { op: op.name.clone(), axes, tactic, spec_id, uri }
+        Self { op: op.name.clone(), axes, tactic, snippet, spec_id, uri }
     }
 
-    fn id_fields(op: &Op, axes: &[(String, String)], tactic: &[(String, u32)]) -> KeyFields {
+    fn id_fields(op: &Op, axes: &[(String, String)], tactic: &[(String, u32)], snippet: Option<&Snippet>) -> KeyFields {
         let mut key = KeyFields::new("parbake.spec.v1").with("op", &op.name);
         for (name, value) in axes {
             key = key.with(format!("axis.{name}"), value);
+        }
+        if let Some(snippet) = snippet {
+            key = key.with("snippet", snippet.digest());
         }
         for (name, value) in tactic {
             key = key.with(format!("tactic.{name}"), value);
@@ -92,7 +123,7 @@ impl Spec {
     /// The printable fields behind `spec_id`.
     #[must_use]
     pub fn id_key(&self, op: &Op) -> Key {
-        Self::id_fields(op, &self.axes, &self.tactic).finish()
+        Self::id_fields(op, &self.axes, &self.tactic, self.snippet.as_deref()).finish()
     }
 
     /// The kernel's `extern "C"` name: the URI with `_` for `-`, so that profilers show what was launched.
@@ -116,9 +147,15 @@ impl Spec {
     /// What the template sees. Never the target. Canonical JSON of it enters the source key.
     #[must_use]
     pub fn context(&self, op: &Op) -> RenderContext {
-        let cpp = |axis: &crate::op::Axis, value: &str| {
-            let found = axis.values.iter().find(|v| v.value == value);
-            ContextAxis { value: value.to_owned(), cpp: found.map_or_else(|| value.to_owned(), |v| v.cpp.clone()) }
+        let cpp = |axis: &crate::op::Axis, value: &str| match (&self.snippet, &axis.open) {
+            (Some(snippet), Some(open)) => {
+                ContextAxis { value: value.to_owned(), cpp: open.cpp.clone(), snippet: Some(snippet.context(open)) }
+            }
+            _ => {
+                let found = axis.values.iter().find(|v| v.value == value);
+                let cpp = found.map_or_else(|| value.to_owned(), |v| v.cpp.clone());
+                ContextAxis { value: value.to_owned(), cpp, snippet: None }
+            }
         };
         RenderContext {
             op: op.name.clone(),
@@ -168,6 +205,27 @@ pub struct ContextAxis {
     /// As users type it.
     pub value: String,
     /// As C++ spells it.
+    pub cpp: String,
+    /// The caller's source, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snippet: Option<ContextSnippet>,
+}
+
+/// A snippet in a template.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ContextSnippet {
+    /// Its parameters, in the order of their values.
+    pub params: Vec<ContextParameter>,
+    /// Every function that the op declares → its body.
+    pub functions: BTreeMap<String, String>,
+}
+
+/// A parameter of a snippet in a template.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct ContextParameter {
+    /// Its name.
+    pub name: String,
+    /// Its type, as C++ spells it.
     pub cpp: String,
 }
 

@@ -26,6 +26,7 @@ pub mod record;
 pub mod report;
 pub mod settings;
 pub mod shared_object;
+pub mod snippet;
 pub mod source;
 pub mod space;
 pub mod target;

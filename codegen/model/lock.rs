@@ -4,11 +4,12 @@
 //! a job starts; `parbake prepare`, `parbake build --lock` and [`crate::space`] speak of the same specs.
 //!
 //! What one device was asked for need not be what another is: launchers choose tactics by the target, and some exist only
-//! from an architecture on. So a spec may name targets of its own (schema 2). A lock in which none does is one of
-//! schema 1, which earlier versions read.
+//! from an architecture on. So a spec may name targets of its own (schema 2), and one with a caller's own source carries it
+//! (schema 3). A lock without either is one of schema 1, which earlier versions read.
 
 use crate::digest::Digest;
 use crate::identity::Spec;
+use crate::snippet::Snippet;
 use crate::target::Target;
 use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The latest schema; older ones are read too.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// No longer text is read: a hundred thousand specs.
 pub const MAX_BYTES: usize = 64 << 20;
@@ -25,7 +26,7 @@ pub const MAX_BYTES: usize = 64 << 20;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lock {
-    /// 1, or 2 if a spec has targets of its own.
+    /// 1, 2 if a spec has targets of its own, 3 if one has a snippet.
     pub schema: u32,
     /// The version of the library that wrote it; not compared, `spec_id` decides.
     pub library: String,
@@ -45,6 +46,9 @@ pub struct Locked {
     pub axes: Vec<(String, String)>,
     /// Tactic → value, in the op's order.
     pub tactic: Vec<(String, u32)>,
+    /// The caller's source, if the value of an axis is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snippet: Option<Box<Snippet>>,
     /// Its identity: it also covers semantic options, which are the op's and not stated here.
     pub spec_id: Digest,
     /// Those of the lock's targets that it is wanted for; empty for all of them.
@@ -54,8 +58,8 @@ pub struct Locked {
 
 impl From<&Spec> for Locked {
     fn from(spec: &Spec) -> Self {
-        let Spec { op, axes, tactic, spec_id, .. } = spec.clone();
-        Self { op, axes, tactic, spec_id, targets: Vec::new() }
+        let Spec { op, axes, tactic, snippet, spec_id, .. } = spec.clone();
+        Self { op, axes, tactic, snippet, spec_id, targets: Vec::new() }
     }
 }
 
@@ -109,7 +113,7 @@ impl Lock {
         specs.dedup();
         targets.sort();
         targets.dedup();
-        Self { schema: 1, library: crate::VERSION.to_owned(), targets, specs }
+        Self { schema: schema(&specs), library: crate::VERSION.to_owned(), targets, specs }
     }
 
     /// A lock of exactly these pairs: sorted, each once.
@@ -125,8 +129,8 @@ impl Lock {
             Locked { targets, ..spec }
         };
         let specs: Vec<Locked> = specs.into_iter().map(own).collect();
-        let schema = if specs.iter().all(|spec| spec.targets.is_empty()) { 1 } else { 2 };
-        Self { schema, library: crate::VERSION.to_owned(), targets: all.into_iter().collect(), specs }
+        let targets = all.into_iter().collect();
+        Self { schema: schema(&specs), library: crate::VERSION.to_owned(), targets, specs }
     }
 
     /// Each spec with each target that it is wanted for.
@@ -169,10 +173,22 @@ impl Lock {
         if schema == 1 && own.peek().is_some() {
             return wrong("a spec has targets of its own, which schema 1 has not");
         }
+        if schema < 3 && lock.specs.iter().any(|spec| spec.snippet.is_some()) {
+            return wrong("a spec has a snippet, which schemas 1 and 2 have not");
+        }
         if own.any(|target| !lock.targets.contains(target)) {
             return wrong("a spec has a target that is none of the lock's");
         }
         Ok(lock)
+    }
+}
+
+/// The oldest schema that has what these specs need.
+fn schema(specs: &[Locked]) -> u32 {
+    match specs {
+        _ if specs.iter().any(|spec| spec.snippet.is_some()) => 3,
+        _ if specs.iter().any(|spec| !spec.targets.is_empty()) => 2,
+        _ => 1,
     }
 }
 
@@ -186,6 +202,7 @@ mod tests {
             op: op.to_owned(),
             axes: vec![("dtype".to_owned(), "bf16".to_owned())],
             tactic: vec![("block".to_owned(), block)],
+            snippet: None,
             spec_id: Digest::of(op.as_bytes()),
             uri: op.to_owned(),
         };
@@ -199,7 +216,7 @@ mod tests {
 
         let code = |text: &str| Lock::from_json(text.as_bytes()).unwrap_err().code();
         assert_eq!(code("{"), "PB-1342");
-        assert_eq!(code(&text.replace("\"schema\": 1", "\"schema\": 3")), "PB-1343");
+        assert_eq!(code(&text.replace("\"schema\": 1", "\"schema\": 4")), "PB-1343");
         assert_eq!(code(&text.replace("\"schema\": 1", "\"schema\": 1, \"more\": 1")), "PB-1342");
         assert_eq!(code(&text[..text.len() / 2]), "PB-1342");
     }
@@ -210,6 +227,7 @@ mod tests {
             op: op.to_owned(),
             axes: Vec::new(),
             tactic: Vec::new(),
+            snippet: None,
             spec_id: Digest::of(op.as_bytes()),
             targets: Vec::new(),
         };

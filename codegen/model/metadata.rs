@@ -186,6 +186,7 @@ mod tests {
                 op: "rmsnorm".into(),
                 axes: vec![("dtype".into(), "bf16".into())],
                 tactic: vec![("block".into(), 1024)],
+                snippet: None,
                 spec_id: Digest::of(b"spec"),
                 uri: "rmsnorm-bf16-b1024-0123456789ab".into(),
             },

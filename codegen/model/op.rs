@@ -154,6 +154,20 @@ pub struct Axis {
     /// The scalar that chooses a value, counted from 0. Without `dim` and `scalar` it is the element type of tensors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scalar: Option<String>,
+    /// That a caller's own source may be its value, and what that is made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Open>,
+}
+
+/// What a snippet is to an axis that is open to it. The scalar of the axis chooses one by the number that it was given, which
+/// is beyond those of the values.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// As written in the rendered source.
+    pub cpp: String,
+    /// Function → its body where a snippet has none.
+    pub functions: BTreeMap<String, String>,
 }
 
 /// A legal value of an axis.

@@ -6,6 +6,7 @@
 use crate::digest::Digest;
 use crate::identity::Spec;
 use crate::lock::Locked;
+use crate::snippet::Snippet;
 use crate::target::Target;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +33,9 @@ pub struct Recorded {
     pub axes: Vec<(String, String)>,
     /// Tactic → value, in the op's order.
     pub tactic: Vec<(String, u32)>,
+    /// The caller's source, if the value of an axis is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snippet: Option<Box<Snippet>>,
     /// Its identity.
     pub spec_id: Digest,
     /// What it was asked for: exactly this device, or `host`.
@@ -58,6 +62,7 @@ impl Recorded {
             op: spec.op.clone(),
             axes: spec.axes.clone(),
             tactic: spec.tactic.clone(),
+            snippet: spec.snippet.clone(),
             spec_id: spec.spec_id,
             target,
             from,
@@ -75,8 +80,8 @@ impl Recorded {
     /// The spec as a lock names it.
     #[must_use]
     pub fn locked(&self) -> Locked {
-        let Self { op, axes, tactic, spec_id, .. } = self.clone();
-        Locked { op, axes, tactic, spec_id, targets: Vec::new() }
+        let Self { op, axes, tactic, snippet, spec_id, .. } = self.clone();
+        Locked { op, axes, tactic, snippet, spec_id, targets: Vec::new() }
     }
 }
 
@@ -204,6 +209,7 @@ mod tests {
             op: op.to_owned(),
             axes: vec![("dtype".to_owned(), "bf16".to_owned())],
             tactic: vec![("block".to_owned(), 64)],
+            snippet: None,
             spec_id: Digest::of(op.as_bytes()),
             uri: op.to_owned(),
         };

@@ -3,6 +3,7 @@
 
 use crate::identity::{Spec, SpecIndex};
 use crate::op::{Exclude, Op, Value};
+use crate::snippet::{BadSnippet, Snippet};
 use crate::target::Target;
 
 /// Why a spec does not exist for a target.
@@ -38,6 +39,27 @@ pub fn specs(op: &Op) -> impl Iterator<Item = (Spec, Result<(), Unsupported>)> {
         let legal = check(op, &spec, None);
         (spec, legal)
     })
+}
+
+/// All specs of an op with a snippet, legal or not, in canonical order.
+///
+/// # Errors
+/// Why the op cannot take it.
+pub fn of_snippet(op: &Op, snippet: &Snippet) -> Result<Vec<Spec>, BadSnippet> {
+    let axis = snippet.check(op)?;
+    let first = axis.values.first().map(|v| v.value.as_str());
+    let others = (0..size(op)).map(|i| Spec::at(op, SpecIndex(i as u32)));
+    others.filter(|s| s.axis(&axis.name) == first).map(|s| s.with_snippet(op, snippet.clone())).collect()
+}
+
+/// All specs with the axis values of one, and its snippet: its tactics, legal or not.
+#[must_use]
+pub fn alike(op: &Op, spec: &Spec) -> Vec<Spec> {
+    let all = match &spec.snippet {
+        Some(snippet) => of_snippet(op, snippet).unwrap_or_default(),
+        None => specs(op).map(|(spec, _)| spec).collect(),
+    };
+    all.into_iter().filter(|other| other.axes == spec.axes).collect()
 }
 
 /// Whether a spec exists for a target; without a target, whether it exists for any.

@@ -2,6 +2,7 @@
 //   kPlain           nothing does: scores are scaled with scale_log2 inside the softmax
 //   score(x, at, p)  the score, times log2(e); x is q k, not scaled yet
 //   sees(at, p)      whether the query sees the key; what `causal` and `window` hide is hidden in any case
+// What snippets are told of these names stands in docs/attention.md.
 #pragma once
 #include "attention/work.cuh"
 #include "parbake/math.cuh"
@@ -40,6 +41,37 @@ struct ModifiedScore {
         const i64 bytes = (i32)ld_nc<4>((const i32*)p.mask_indptr + at.request).w[0];
         const i64 bit = (i64)at.query * at.kv_len + at.key;
         return (ld_nc<1>((const u8*)p.mask + bytes + (bit >> 3)).w[0] >> (bit & 7) & 1) != 0;
+    }
+};
+
+// A caller's own, which knows natural units and nothing of `p` but the values of its parameters.
+template <class Own> struct CustomScore {
+    static constexpr bool kPlain = false;
+    template <class P> static PB_FN float score(float x, const ScorePlace& at, const P& p) {
+        // It may read memory by the key.
+        if (at.key >= at.kv_len) return x;
+        constexpr float kLn2 = 0.693147180559945309f;
+        return Own::score(x * (p.scale_log2 * kLn2), at, p.user) * kLog2E;
+    }
+    template <class P> static PB_FN bool sees(const ScorePlace& at, const P& p) {
+        return Own::sees(at, p.user);
+    }
+};
+// The value of a parameter of a snippet.
+template <class T> struct Given;
+template <> struct Given<float> {
+    static PB_FN float of(pb_u64 bits) {
+        return bits_of<float>((u32)bits);
+    }
+};
+template <> struct Given<int> {
+    static PB_FN int of(pb_u64 bits) {
+        return (int)bits;
+    }
+};
+template <class T> struct Given<const T*> {
+    static PB_FN const T* of(pb_u64 bits) {
+        return (const T*)bits;
     }
 };
 

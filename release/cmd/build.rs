@@ -4,6 +4,7 @@ mod file;
 mod make;
 mod parts;
 mod progress;
+mod snippets;
 
 pub(crate) use file::{cannot_write, check_output, write, write_with};
 
@@ -44,6 +45,9 @@ pub(crate) struct Args {
     /// Bakes the specs of a lock, for its targets unless `--arch` is given; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "only"])]
     lock: Option<PathBuf>,
+    /// Bakes the specs with a caller's own source (docs/attention.md), all or those of `--only`; may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["op", "lock", "fleet"])]
+    snippet: Vec<PathBuf>,
     /// A file that says what to bake for which GPUs (docs/fleet.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["arch", "op", "only", "lock", "toolkit", "min_driver", "level", "lineinfo"])]
     fleet: Option<PathBuf>,
@@ -122,6 +126,10 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     config.memory = args.memory.or(config.memory);
     config.jobs = jobs(args.jobs, &config, &targets, !out.json);
     let library = Library::open(config.without_bundles())?;
+    let lock = match args.snippet.is_empty() {
+        true => lock,
+        false => Some(snippets::lock(&library, &args.snippet, &only, &targets)?),
+    };
     if let Some(lock) = &lock {
         library.resolved(lock)?;
     }
@@ -199,17 +207,14 @@ fn text(baked: &Baked) -> String {
 
 /// What is asked for.
 fn planned<'a>(library: &'a Library, what: &Bake<'_>) -> Result<Plan<'a>, Failure> {
-    let named = what.lock.map(baking::naming);
-    let pattern = named.as_deref().unwrap_or(what.op);
-    let mut plan = baking::plan(library.ops().map(|(_, op)| op), pattern, what.only, what.targets)?;
-    if let Some(lock) = what.lock {
-        plan.keep(lock);
-        if plan.jobs.is_empty() {
-            let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
-            let reasons = if lock.specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
-            let what = "no spec of the lock exists for any of the targets; nothing was built";
-            return Err(Report::new("PB-3147", Class::Usage, what).with("reasons", reasons).into());
-        }
+    let ops = library.ops().map(|(_, op)| op);
+    let Some(lock) = what.lock else { return Ok(baking::plan(ops, what.op, what.only, what.targets)?) };
+    let plan = baking::plan_lock(ops, lock, what.targets)?;
+    if plan.jobs.is_empty() {
+        let reasons: BTreeSet<&str> = plan.skipped.iter().map(|s| s.reason.as_str()).collect();
+        let reasons = if lock.specs.is_empty() { "the lock names no spec".into() } else { format!("{reasons:?}") };
+        let what = "no spec of the lock exists for any of the targets; nothing was built";
+        return Err(Report::new("PB-3147", Class::Usage, what).with("reasons", reasons).into());
     }
     Ok(plan)
 }

@@ -5,7 +5,8 @@ use crate::output::{Failure, Output};
 use crate::seal::{Seal, Trust};
 use crate::text;
 use parbake::Library;
-use parbake_model::bundle::{Bundle, BundleError, Summary};
+use parbake_model::bundle::{Bundle, BundleError, SpecDetails, Summary};
+use parbake_model::op::Op;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
 use parbake_model::{Digest, LAUNCH_ABI, VERSION, space};
@@ -70,7 +71,8 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     config = config.without_bundles();
     let trust = if args.public_key.is_empty() { Trust::of(&config) } else { Trust::named(&args.public_key) }?;
     // Without readable sources the bytes can still be checked.
-    let keys = Library::open(config).ok().and_then(|library| keys(&library));
+    let library = Library::open(config).ok();
+    let keys = library.as_ref().and_then(keys);
     let checked: Vec<Checked> = args.files.iter().map(|file| check(file, &trust, keys.as_ref())).collect();
     out.show(&serde_json::json!({ "bundles": checked }), || checked.iter().map(describe).collect());
     if checked.iter().all(|c| c.ok) {
@@ -84,19 +86,34 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
     Err(Failure::shown(unread.into_iter().collect()))
 }
 
-/// For every spec that this library has, its source key.
-type SourceKeys = HashMap<Digest, Digest>;
-
-fn keys(library: &Library) -> Option<SourceKeys> {
-    let mut keys = HashMap::new();
-    for (id, op) in library.ops() {
-        let sources = library.sources_digest(id).ok()?;
-        keys.extend(space::specs(op).map(|(spec, _)| (spec.spec_id, spec.source_key(op, sources).digest)));
-    }
-    Some(keys)
+/// The source key of every spec that this library has.
+struct SourceKeys<'a> {
+    known: HashMap<Digest, Digest>,
+    ops: HashMap<&'a str, (&'a Op, Digest)>,
 }
 
-fn check(path: &Path, trust: &Trust, keys: Option<&SourceKeys>) -> Checked {
+impl SourceKeys<'_> {
+    /// That of a spec in a bundle. What specs with snippets there are, bundles say themselves.
+    fn of(&self, held: &SpecDetails) -> Option<Digest> {
+        let Some(snippet) = &held.snippet else { return self.known.get(&held.spec_id).copied() };
+        let (op, sources) = self.ops.get(held.op.as_str())?;
+        let specs = space::of_snippet(op, snippet).ok()?;
+        let spec = specs.into_iter().find(|spec| spec.spec_id == held.spec_id)?;
+        Some(spec.source_key(op, *sources).digest)
+    }
+}
+
+fn keys(library: &Library) -> Option<SourceKeys<'_>> {
+    let (mut known, mut ops) = (HashMap::new(), HashMap::new());
+    for (id, op) in library.ops() {
+        let sources = library.sources_digest(id).ok()?;
+        known.extend(space::specs(op).map(|(spec, _)| (spec.spec_id, spec.source_key(op, sources).digest)));
+        ops.insert(op.name.as_str(), (op, sources));
+    }
+    Some(SourceKeys { known, ops })
+}
+
+fn check(path: &Path, trust: &Trust, keys: Option<&SourceKeys<'_>>) -> Checked {
     let file = path.display().to_string();
     let failed =
         Checked { file, ok: false, unreadable: false, seal: None, violations: vec![], summary: None, fit: None };
@@ -129,12 +146,12 @@ fn causes(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(error.source(), |e| e.source()).map(ToString::to_string).collect()
 }
 
-fn fit(bundle: &Bundle, keys: Option<&SourceKeys>) -> Option<Fit> {
+fn fit(bundle: &Bundle, keys: Option<&SourceKeys<'_>>) -> Option<Fit> {
     let details = bundle.details().ok()?;
     let (mut current, mut changed, mut gone) = (0, Vec::new(), Vec::new());
     for spec in keys.iter().flat_map(|_| &details.specs) {
-        match keys.and_then(|keys| keys.get(&spec.spec_id)) {
-            Some(key) if *key == spec.source_key => current += 1,
+        match keys.and_then(|keys| keys.of(spec)) {
+            Some(key) if key == spec.source_key => current += 1,
             Some(_) => changed.push(spec.uri.clone()),
             None => gone.push(spec.uri.clone()),
         }

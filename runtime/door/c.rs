@@ -14,6 +14,7 @@ use parbake_model::glob::choose;
 use parbake_model::identity::Spec;
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::{Config, SETTINGS, nearest};
+use parbake_model::snippet::Snippet;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -166,7 +167,7 @@ pub unsafe fn call<const T: usize, const S: usize>(
             };
             wrong.check(library, def)?;
             let tensors = tensors.map(|t| t.as_ref());
-            super::call(library, op, &tensors, &scalars, target, |_| Stream(stream)).map(drop)
+            super::call(library, op, (&tensors, &scalars), &[], target, |_| Stream(stream)).map(drop)
         })
     }
 }
@@ -412,6 +413,30 @@ unsafe fn answer<T: serde::Serialize>(
             let answer = body(asked.read(function)?)?;
             let words = serde_json::to_string_pretty(&answer).expect("bug: answers are plain data");
             Ok(text(words).into_raw())
+        })
+    }
+}
+
+/// `parbake_snippet`: the number of a snippet.
+///
+/// # Safety
+/// `library` is null or open, `op` and `snippet` null or NUL-terminated texts, `number` and `error` null or room for each.
+pub unsafe fn snippet(
+    library: *const Library,
+    op: *const c_char,
+    snippet: *const c_char,
+    number: *mut i32,
+    error: *mut *mut Failure,
+) -> c_int {
+    let function = Function("parbake_snippet");
+    // SAFETY: as the caller vouches.
+    unsafe {
+        give(function, "number", 0, number, error, || {
+            let library = library.as_ref();
+            let library = library.ok_or_else(|| function.bad("library", "an open library", "a null pointer"))?;
+            let op = library.op(function.text("op", op)?)?;
+            let read = Snippet::read(library.definition(op), function.text("snippet", snippet)?);
+            library.snippet(op, &read.map_err(Error::Snippet)?)
         })
     }
 }

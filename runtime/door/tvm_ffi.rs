@@ -3,10 +3,11 @@
 //! `tvm_ffi` put them; until then there are none, and they are looked up again.
 //!
 //! Arguments come in the order of `op.toml`: outputs, inputs, scalars; then, if given, the target as text. Scalars with a
-//! default may be left out from the end, or be None.
+//! default may be left out from the end, or be None. For an op with an axis that is open to snippets, name and value of
+//! each of the snippet's parameters may follow the target.
 
 use super::dlpack::{CUDA, DLDataType, DLDevice, DLTensor};
-use super::{MAX_SCALARS, MAX_TENSORS, Target, guarded};
+use super::{Given, MAX_SCALARS, MAX_TENSORS, Target, guarded};
 use crate::check::Wrong;
 use crate::code::Stream;
 use crate::error::Error;
@@ -175,8 +176,10 @@ unsafe fn call_op(library: &Library, built_in: usize, args: &[Any]) -> Result<()
     let (tensors, scalars) = (def.tensors.len(), def.scalars.len());
     let mut wrong = Wrong::default();
     let required = tensors + def.scalars.iter().take_while(|s| s.default.is_none()).count();
-    if !(required..=tensors + scalars + 1).contains(&args.len()) || tensors > MAX_TENSORS || scalars > MAX_SCALARS {
-        wrong.add("call", "count", signature(def), format!("{} arguments", args.len()));
+    let (args, named) = args.split_at(args.len().min(tensors + scalars + 1));
+    let odd = named.len() % 2 == 1 || !named.is_empty() && def.axes.iter().all(|a| a.open.is_none());
+    if args.len() < required || odd || tensors > MAX_TENSORS || scalars > MAX_SCALARS {
+        wrong.add("call", "count", signature(def), format!("{} arguments", args.len() + named.len()));
         return wrong.check(library, def);
     }
     let mut given = [None; MAX_TENSORS];
@@ -215,9 +218,20 @@ unsafe fn call_op(library: &Library, built_in: usize, args: &[Any]) -> Result<()
             }
         },
     };
+    let mut parameters = Vec::new();
+    for pair in named.chunks_exact(2) {
+        // SAFETY: the types are the ones that TVM FFI documents for these numbers.
+        let (name, found) = unsafe { (text(&pair[0]), (tensor(&pair[1]), number(&pair[1], false))) };
+        let name = name.unwrap_or("a parameter");
+        match found {
+            (Some(tensor), _) => parameters.push((name, Given::Tensor(tensor))),
+            (_, Some(number)) => parameters.push((name, Given::Number(number))),
+            _ => wrong.add(name, "type", "a tensor or a number", name_of(&pair[1])),
+        }
+    }
     wrong.check(library, def)?;
     // SAFETY: as the caller vouches.
-    unsafe { super::call(library, op, &given[..tensors], &values[..scalars], target, stream) }.map(drop)
+    unsafe { super::call(library, op, (&given[..tensors], &values[..scalars]), &parameters, target, stream) }.map(drop)
 }
 
 #[inline]

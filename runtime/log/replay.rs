@@ -4,6 +4,7 @@ use super::dumped::{DumpError, Dumped};
 use super::line::one_line;
 use super::record::{self, Argument, State};
 use crate::binding::{MAX_TACTICS, Rule, Tactic};
+use crate::call::Also;
 use crate::code::{Kernel, Place, Stream};
 use crate::error::Error;
 use crate::library::{Library, OpId};
@@ -206,7 +207,7 @@ impl Dumped {
         tactic: Option<&Tactic>,
     ) -> Result<Arc<Kernel>, DumpError> {
         let tensors = self.tensors(library.definition(op), &self.bases()?);
-        let prepared = library.prepare_with(op, &tensors, scalars, place, tactic)?;
+        let prepared = library.prepare_with(op, &tensors, scalars, place, Also { tactic, values: &[] })?;
         let empty = || DumpError::Signature { op: self.record.op.clone(), why: "it writes nothing".to_owned() };
         Ok(prepared.ok_or_else(empty)?.kernel)
     }
@@ -242,7 +243,7 @@ impl Dumped {
         let bases: Vec<usize> = memories.iter_mut().zip(&starts).map(|(m, s)| m.pointer() as usize + s).collect();
         let tensors = self.tensors(library.definition(op), &bases);
         // SAFETY: the memory of every tensor is as long as its record says, and lives until it is read back below.
-        unsafe { library.call_with(op, &tensors, scalars, place, Stream::DEFAULT, tactic) }?;
+        unsafe { library.call_with(op, &tensors, scalars, place, Stream::DEFAULT, Also { tactic, values: &[] }) }?;
         let after = memories.iter().map(Memory::read).collect::<Result<Vec<_>, Error>>()?;
         let mut written = BTreeMap::new();
         for argument in arguments.iter().filter(|a| a.is_written()) {

@@ -34,6 +34,7 @@ impl Place {
             op: "a".into(),
             axes: vec![],
             tactic: vec![],
+            snippet: None,
             spec_id: Digest::of(b""),
             uri: "a-000000000000".into(),
         };
@@ -93,6 +94,7 @@ impl Place {
                     op: (*op).into(),
                     axes: vec![],
                     tactic: vec![],
+                    snippet: None,
                     spec_id: Digest::of(op.as_bytes()),
                     targets: vec![],
                 },
@@ -194,7 +196,14 @@ fn workers_that_do_not_start_end_the_work() {
     let task = Task {
         name: "a".into(),
         request: Request {
-            spec: Locked { op: "a".into(), axes: vec![], tactic: vec![], spec_id: Digest::of(b""), targets: vec![] },
+            spec: Locked {
+                op: "a".into(),
+                axes: vec![],
+                tactic: vec![],
+                snippet: None,
+                spec_id: Digest::of(b""),
+                targets: vec![],
+            },
             target: Target::Host,
             toolkit: None,
             profile: Profile::Release,

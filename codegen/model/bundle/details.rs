@@ -4,6 +4,7 @@ use crate::cubin::Resources;
 use crate::digest::Digest;
 use crate::identity::Spec;
 use crate::op::Options;
+use crate::snippet::Snippet;
 use crate::target::{Target, Toolkit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -42,6 +43,9 @@ pub struct SpecDetails {
     pub axes: Vec<(String, String)>,
     /// Tactic → value, in the op's order.
     pub tactic: Vec<(String, u32)>,
+    /// The caller's source, if the value of an axis is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snippet: Option<Box<Snippet>>,
     /// The kernel's name.
     pub entry: String,
     /// The digest of the declaration of its parameters. Bundles made before it was recorded have none.
@@ -65,6 +69,7 @@ impl SpecDetails {
             spec_id: spec.spec_id,
             axes: spec.axes.clone(),
             tactic: spec.tactic.clone(),
+            snippet: spec.snippet.clone(),
             entry: spec.entry(),
             params: Some(params),
             options: options.collect(),
@@ -79,6 +84,7 @@ impl SpecDetails {
             op: self.op.clone(),
             axes: self.axes.clone(),
             tactic: self.tactic.clone(),
+            snippet: self.snippet.clone(),
             spec_id: self.spec_id,
             uri: self.uri.clone(),
         }

@@ -21,6 +21,7 @@ fn item(op: &str, name: &str, target: &str, bytes: Vec<u8>) -> Item {
             spec_id: Digest::of(name.as_bytes()),
             axes: vec![("name".to_owned(), name.to_owned())],
             tactic: vec![("block".to_owned(), 256)],
+            snippet: None,
             entry: "sample".to_owned(),
             params: Some(Digest::of(op.as_bytes())),
             options: BTreeMap::new(),

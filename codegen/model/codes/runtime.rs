@@ -90,6 +90,12 @@ pub(super) const CALLS: &[Code] = &[
         "What is prepared must be there for the next process, and the store is switched off or cannot be written.",
         "See that PARBAKE_CACHE is on and the store can be written: `parbake doctor`.",
     ),
+    row(
+        "PB-2040",
+        "A snippet cannot be used",
+        "A caller's own source for an axis of an op has a name, a parameter or a function that the op cannot take, or reaches beyond itself: directives and what depends on the time of the build are barred. Everything that is wrong is listed.",
+        "Change it as the error says; docs/attention.md says what a snippet is.",
+    ),
 ];
 
 pub(super) const DRIVER: &[Code] = &[

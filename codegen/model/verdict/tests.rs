@@ -271,6 +271,7 @@ fn a_compressed_fatbin_is_neither_packed_nor_handed_over() {
         spec_id: digest,
         axes: Vec::new(),
         tactic: Vec::new(),
+        snippet: None,
         entry: "sample".into(),
         options: std::collections::BTreeMap::new(),
         images: Vec::new(),

@@ -27,17 +27,19 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     attention::check_lengths(call, call.dim("tokens"), wrong);
     attention::check_aligned(call, &["q", "k", "v", "o", "plan", "partial"], wrong);
     attention::check_pages(call, &["k", "v"], wrong);
-    let modified = call.int("score") != 0;
+    let (plain, modified) = (call.int("score") == 0, call.int("score") == 1);
     let given = |name: &str| call.given(name);
     let asked = |name: &str| call.scalar(name) != 0.0;
     let only = [
         ("mask", given("mask")),
         ("alibi_slopes", given("alibi_slopes")),
         ("logits_soft_cap", asked("logits_soft_cap")),
-        ("rope_theta", asked("rope_theta")),
     ];
     for (name, _) in only.iter().filter(|(_, is)| *is && !modified) {
-        wrong.add(name, "presence", "none with plain scores", "one; score = modified takes it");
+        wrong.add(name, "presence", "none but with score = modified", "one");
+    }
+    if asked("rope_theta") && plain {
+        wrong.add("rope_theta", "presence", "0 with plain scores", "a rotary embedding; score = modified takes it");
     }
     if given("mask") != given("mask_indptr") {
         wrong.add("mask_indptr", "presence", "one with mask, and only then", "the other");
@@ -116,6 +118,7 @@ pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {
         cap_out: cap * LOG2_E,
         coarse: powers(1.0 / f64::from(call.scalar("rope_scale")), step.powi(16)),
         fine: powers(1.0, step),
+        user: call.values(),
     };
     let sets = if tile.rows == 16 { tile.threads / 32 } else { 1 };
     let keys = tile.keys / sets * (qk_dim + vo_dim) * k.dtype.bytes() as i64;

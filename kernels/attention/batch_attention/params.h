@@ -47,6 +47,7 @@ typedef struct pb_batch_attention_params {
     float cap_out;     /* soft cap times log2(e); 0: none */
     float coarse[16];  /* frequencies 0, 16, 32 ... of eight, each an f32 and what that leaves */
     float fine[32];    /* what the others are multiplied with: sixteen, likewise */
+    pb_u64 user[8];    /* values of a snippet's parameters, by their names: addresses, or the bits of numbers */
 } pb_batch_attention_params;
 
 #endif

@@ -92,7 +92,8 @@ pub(super) fn run(n: usize, config: &Config) -> Result<Vec<Row>, Failure> {
     let built_in = library.ops().take_while(|(id, _)| *id != op).count();
     // SAFETY: as above; the descriptors are complete.
     add("call from C", busy, "tensors described by DLPack, own stream", &mut || unsafe {
-        door::call(library, op, &[Some(&lent[0]), Some(&lent[1]), Some(&lent[2])], &scalars, target, |_| own).map(drop)
+        door::call(library, op, (&[Some(&lent[0]), Some(&lent[1]), Some(&lent[2])], &scalars), &[], target, |_| own)
+            .map(drop)
     })?;
     let tensor = |t: &DLTensor| Any {
         type_index: index::DLTENSOR,

@@ -89,6 +89,7 @@ fn make(images: usize) -> Result<Vec<u8>, Report> {
             spec_id: named("spec"),
             axes: vec![("dtype".to_owned(), "bf16".to_owned())],
             tactic: vec![("block".to_owned(), 1024)],
+            snippet: None,
             entry: ENTRY.to_owned(),
             params: Some(named("params")),
             options: BTreeMap::new(),

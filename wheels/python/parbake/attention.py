@@ -311,7 +311,7 @@ def batch_attention(
             65536. It may be absent.
         sm_scale: Of scores; 0: 1 / √qk_dim (-1000000 to 1000000; never NaN).
         v_scale: Of outputs (-1000000 to 1000000; never NaN).
-        score: Plain or modified: "plain" (0), "modified" (1); the name or the number.
+        score: Plain or modified, or the number of a snippet: "plain" (0), "modified" (1); the name or the number.
         logits_soft_cap: Cap: scores become cap · tanh(score / cap); 0: none (0 to 1000000; never NaN).
         rope_theta: Base of the frequencies of a rotary embedding of queries and keys by their positions; 0: none (0 to
             1000000000000000000000000000000; never NaN).
