@@ -206,6 +206,7 @@ const struct pb_layout_row pb_layouts[] = {
     {"pb_batch_attention_params k_stride", PB_OFFSETOF(pb_batch_attention_params, k_stride)},
     {"pb_batch_attention_params kv_heads", PB_OFFSETOF(pb_batch_attention_params, kv_heads)},
     {"pb_batch_attention_params kv_indices", PB_OFFSETOF(pb_batch_attention_params, kv_indices)},
+    {"pb_batch_attention_params kv_pages", PB_OFFSETOF(pb_batch_attention_params, kv_pages)},
     {"pb_batch_attention_params lse", PB_OFFSETOF(pb_batch_attention_params, lse)},
     {"pb_batch_attention_params lse_stride", PB_OFFSETOF(pb_batch_attention_params, lse_stride)},
     {"pb_batch_attention_params mask", PB_OFFSETOF(pb_batch_attention_params, mask)},

@@ -28,8 +28,9 @@ template <class T, int kQk, int kVo, int kKeys, int kThreads> struct KeyTile {
     }
     // Begins to look up the page of a key, if there is such a key: nothing waits for it until `note`.
     template <class P> static PB_FN u32 look_up(const P& p, int key, int kv_len, i64 first_page) {
-        if (key >= kv_len) return ~0u;
         const i64 at = first_page + Divisor{p.page_multiply, p.page_shift}.of(key);
+        // A plan for other tensors leads to no memory that is not there.
+        if (key >= kv_len || at < 0 || (p.kv_indices && at >= p.kv_pages)) return ~0u;
         return ld_nc_or(p.kv_indices, at, (u32)at);
     }
     // Notes where the key lies in its page. The lowest bit says that it does not exist.

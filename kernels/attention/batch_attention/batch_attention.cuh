@@ -42,7 +42,7 @@ template <int kRows, int kQk, bool kHeavy> struct AttentionChoice {
     static constexpr int kKeys = kRows == 16 ? 16 : kQk > 128 ? 32 : kQk > 64 ? 64 : 128;
     // Half as many scores at a time where registers do not suffice for all: while keys are widened or scores modified, and
     // by the compiler's choice on older architectures.
-    static constexpr bool kTight = (kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 : kQk == 256);
+    static constexpr bool kTight = (kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 || (kHeavy && kQk == 192) : kQk == 256);
     static constexpr int kPart = kKeys == 128 ? 64 : kRows > 16 && kTight ? kKeys / (kHeavy && kKeys == 64 && PB_DEVICE_ARCH_BELOW_90 ? 4 : 2) : kKeys;
     // Blocks of a multiprocessor. Three that load are worth more than two with more buffers each.
     static constexpr int kBlocks = kRows == 16 && kQk != 192 ? 3 : 2;
@@ -137,28 +137,38 @@ template <class S> struct Attention {
     PB_FN float softmax_scale() const { return S::Score::kPlain ? p.scale_log2 : 1.f; }
     // What the variant makes of scores. Keys that do not exist are for `hide`.
     PB_FN void modify(float (&s)[S::kPer][kColumns][4], int first_key) const {
-        ScorePlace at;
-        at.request = job->piece.request, at.qo_len = job->piece.qo_len, at.kv_len = job->piece.kv_len;
         const int last = rows() - 1, row = first() + first_row + lane / 4;
+        const auto place = [&](int r) {
+            ScorePlace at;
+            at.request = job->piece.request, at.qo_len = job->piece.qo_len, at.kv_len = job->piece.kv_len;
+            r = min_i(r, last);
+            at.query = groups().of(r);
+            at.head = job->piece.head * p.group + r - at.query * p.group;
+            at.key = first_key + lane % 4 * 2;
+            return at;
+        };
+#pragma unroll
+        for (int m = 0; m < S::kPer; m++) {
+            if constexpr (S::Score::kByTile) {
+                S::Score::apply(s[m], place(row + 16 * m), place(row + 16 * m + 8), p);
+            } else {
 #pragma unroll 1
-        for (int h = 0; h < 2; h++)
+                for (int h = 0; h < 2; h++) {
+                    ScorePlace at = place(row + 16 * m + 8 * h);
+                    const int first = at.key;
 #pragma unroll
-            for (int m = 0; m < S::kPer; m++) {
-                const int r = min_i(row + 16 * m + 8 * h, last);
-                at.query = groups().of(r);
-                at.head = job->piece.head * p.group + r - at.query * p.group;
-                at.slope = p.alibi_slopes ? bits_of<float>(ld_nc<4>((const float*)p.alibi_slopes + at.head).w[0]) * kLog2E : 0.f;
+                    for (int j = 0; j < kColumns; j++)
 #pragma unroll
-                for (int j = 0; j < kColumns; j++)
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-                        at.key = first_key + 8 * j + lane % 4 * 2 + e;
-                        const float x = S::Score::score(h ? s[m][j][2 + e] : s[m][j][e], at, p);
-                        const float y = at.key < at.kv_len && !S::Score::sees(at, p) ? -kInf : x;
-                        if (h) s[m][j][2 + e] = y;
-                        else s[m][j][e] = y;
-                    }
+                        for (int e = 0; e < 2; e++) {
+                            at.key = first + 8 * j + e;
+                            const float x = S::Score::score(h ? s[m][j][2 + e] : s[m][j][e], at, p);
+                            const float y = at.key < at.kv_len && !S::Score::sees(at, p) ? -kInf : x;
+                            if (h) s[m][j][2 + e] = y;
+                            else s[m][j][e] = y;
+                        }
+                }
             }
+        }
     }
     // Scores of keys that a row does not see become -inf.
     PB_FN void hide(float (&s)[S::kPer][kColumns][4], int key) const {

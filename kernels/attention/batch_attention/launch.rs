@@ -96,6 +96,7 @@ pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {
         v_entry_stride: bytes(v, 1) as u32,
         kv_indices: call.tensor("kv_indices").data,
         sinks: call.tensor("sinks").data,
+        kv_pages: call.dim("kv_pages"),
         pages: call.dim("pages"),
         slots: call.dim("partial_words") / piece(call, tile),
         page_multiply,

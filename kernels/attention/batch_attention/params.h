@@ -28,6 +28,7 @@ typedef struct pb_batch_attention_params {
     const void* mask;             /* bits, the lowest first, or absent; of request b: query by query its keys */
     const void* mask_indptr;      /* i32 [batch + 1]: the byte where those of each request begin */
     const void* alibi_slopes;     /* f32 [kv_heads * group], or absent */
+    pb_i64 kv_pages;
     pb_i64 pages;
     pb_i64 slots; /* of partial */
     pb_u32 page_multiply;
