@@ -37,7 +37,7 @@ fn call(library: &Library, tensors: &[Lent; 3], target: Target) -> Error {
     let op = library.op("rmsnorm").unwrap();
     let all = described.each_ref().map(Some);
     // SAFETY: the descriptors are complete; what passes the check lies within `data`, and nothing is launched.
-    unsafe { door::call(library, op, &all, &[1e-6, 0.0], target, |_| Stream::DEFAULT).unwrap_err() }
+    unsafe { door::call(library, op, (&all[..], &[1e-6, 0.0][..]), &[], target, |_| Stream::DEFAULT).unwrap_err() }
 }
 
 /// One that covers nothing, and whose calls are not logged: the level is the process's.
