@@ -159,9 +159,18 @@ fn package_stub(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
     text + "\n__version__: str\n"
 }
 
+/// Whether an op has an axis that a caller's own source may be the value of.
+fn has_variant(parts: &[Part<'_>]) -> bool {
+    parts.iter().any(|part| part.op.axes.iter().any(|axis| axis.open.is_some()))
+}
+
 fn stub(family: &str, parts: &[Part<'_>]) -> String {
     let mut text = format!("\"\"\"Kernels of the family `{family}`.\"\"\"\n\n");
-    text += "from typing import Any, Literal, TypeVar\n\n_Tensor = TypeVar(\"_Tensor\")\n";
+    text += "from typing import Any, Literal, TypeVar\n";
+    if has_variant(parts) {
+        text += "\nfrom parbake._variant import Given, ScoreVariant as ScoreVariant\n";
+    }
+    text += "\n_Tensor = TypeVar(\"_Tensor\")\n";
     for Part { functions, api, .. } in parts {
         for f in functions.iter().filter(|f| is_public(f)) {
             let _ = writeln!(text, "\ndef {}(", f.name);
@@ -200,7 +209,8 @@ fn typed(f: &Function<'_>, p: &Parameter<'_>) -> String {
         },
         Kind::Choice(_, axis) => {
             let names: Vec<_> = axis.values.iter().map(|v| format!("\"{}\"", v.value)).collect();
-            format!("Literal[{}] | int", names.join(", "))
+            let own = if axis.open.is_some() { " | ScoreVariant | Given" } else { "" };
+            format!("Literal[{}] | int{own}", names.join(", "))
         }
         Kind::Extent(_) if f.is_optional(p) => "int | None".to_owned(),
         Kind::Extent(_) => "int".to_owned(),
@@ -221,7 +231,8 @@ fn module(family: &str, parts: &[Part<'_>]) -> String {
     // `_choices_`, `_made_`, `_traced_` or `_ROW_`, or with a letter.
     text += "from parbake._call import Function as _Function, Unbound as _Unbound\n";
     text += "from parbake._call import call as _call, chosen as _chosen, filled as _filled, product as _product\n";
-    text += "from parbake._call import traced as _traced, unclear as _unclear\n\n";
+    text += "from parbake._call import traced as _traced, unclear as _unclear\n";
+    text += if has_variant(parts) { "from parbake._variant import ScoreVariant\n\n" } else { "\n" };
     text +=
         "# Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many\n";
     text += "# modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;\n";

@@ -277,7 +277,7 @@ impl Library {
                     ));
                 }
             };
-            let own = axis.open.as_ref().and_then(|_| self.named_snippet(op, value));
+            let own = axis.open.as_ref().and_then(|_| self.named_snippet(op, axis, value));
             let found = own.as_ref().map(|_| 0).or_else(|| axis.values.iter().position(|v| v.value == value));
             axes.push(
                 found.ok_or_else(|| unknown(format!("axis `{}` has no value `{value}`", axis.name), legal(), value))?,

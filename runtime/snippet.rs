@@ -7,7 +7,7 @@ use crate::library::{Library, OpId};
 use crate::tensor::Tensor;
 use parbake_model::dtype::DType;
 use parbake_model::identity::{Spec, SpecIndex};
-use parbake_model::op::{Op, Role};
+use parbake_model::op::{Axis, Op, Role};
 use parbake_model::snippet::{MAX_PARAMS, ParamType, Snippet};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -95,9 +95,10 @@ impl Library {
         Ok(places.into_iter().collect())
     }
 
-    /// The place on an open axis of a snippet that this process knows, by its name as a value.
-    pub(crate) fn named_snippet(&self, op: OpId, value: &str) -> Option<Arc<Snippet>> {
-        self.snippets.named(op, value)
+    /// A snippet that this process knows, by its name as a value of the axis or by its number.
+    pub(crate) fn named_snippet(&self, op: OpId, axis: &Axis, value: &str) -> Option<Arc<Snippet>> {
+        let place = value.parse::<usize>().ok().and_then(|number| number.checked_sub(axis.values.len()));
+        place.map_or_else(|| self.snippets.named(op, value), |place| self.snippets.get(op, place))
     }
 
     /// What the kernel gets for the values of a call: those of the snippet that its scalar chose, in the order of their

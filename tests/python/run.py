@@ -22,6 +22,7 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   ask       supports, explain, prepare
   guide     the examples of docs/python.md and of the docstrings
   bench     the harness: timers on a device that is played, checks, rows, its workloads on the CPU
+  variants    scores of attention of the caller's own
   attention   its wrappers against float64, what they refuse
   recording   PARBAKE_RECORD, and `parbake lock` of what it wrote
   references  reference.py of each op against its kernel, and the trace definitions
@@ -38,7 +39,7 @@ import harness
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = (
     "package", "values", "outputs", "families", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench",
-    "attention", "mla", "references", "recording",
+    "attention", "variants", "mla", "references", "recording",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from operator import index
 from parbake import _arrays, _load
 from parbake._error import Error, NotCoveredError
 from parbake._ops import FUNCTIONS
+from parbake._variant import number
 
 # Of the C ABI's kinds; what is not among them is an error of its own.
 _EXCEPTIONS = {1: TypeError, 2: ValueError, 3: NotImplementedError, 4: NotCoveredError}
@@ -135,7 +136,9 @@ def _op(op):
     return FUNCTIONS[name][1] if name in FUNCTIONS else name
 
 
-def _value(name, value):
+def _value(op, name, value):
+    own = number(op.rpartition("/")[2], value)
+    value = value if own is None else own
     text = str(value) if isinstance(value, int) else _arrays.name(value)
     if not text or any(c.isspace() or c == "=" for c in text):
         raise ValueError(f"{name}: expected a value of the axis, got {value!r}")
@@ -145,18 +148,19 @@ def _value(name, value):
 def _ask(function, op, target, axes):
     library = _load.library()
     handle, error, answer = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    _check(library, library.parbake_default(ctypes.byref(handle), ctypes.byref(error)), error)
-    values = " ".join(f"{name}={_value(name, value)}" for name, value in axes.items())
+    check(library, library.parbake_default(ctypes.byref(handle), ctypes.byref(error)), error)
+    values = " ".join(f"{name}={_value(op, name, value)}" for name, value in axes.items())
     arguments = [None if text is None else str(text).encode() for text in (op, values, target)]
     status = getattr(library, function)(handle, *arguments, ctypes.byref(answer), ctypes.byref(error))
-    _check(library, status, error)
+    check(library, status, error)
     try:
         return json.loads(ctypes.string_at(answer))
     finally:
         library.parbake_text_free(answer)
 
 
-def _check(library, status, error):
+def check(library, status, error):
+    """Raises what a function of the C ABI failed with."""
     if status == 0:
         return
     library.parbake_error_message.restype = ctypes.c_char_p

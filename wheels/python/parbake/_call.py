@@ -3,7 +3,7 @@
 import sys
 from threading import RLock
 
-from parbake import _arrays, _load
+from parbake import _arrays, _load, _variant
 from parbake._arrays import isinstance_of
 from parbake._error import code
 from parbake._handed import handed, refuse_tensors
@@ -56,10 +56,12 @@ def call(function, target, *arguments):
     if isinstance_of("jax", "Array", tensors):
         from parbake import _jax
 
+        _variant.refuse(function, arguments, "JAX")
         return _jax.call(function, target, arguments)
     if isinstance_of("torch", "Tensor", tensors):
         torch = sys.modules["torch"]
         if _followed(torch, tensors):
+            _variant.refuse(function, arguments, "a mode or a tracer of PyTorch")
             return _as_operator(function, target, with_numbers(function, arguments))
         refuse_gradients(torch, function, arguments)
     return launch(function, target, arguments)
@@ -67,12 +69,15 @@ def call(function, target, *arguments):
 
 def launch(function, target, arguments):
     """Calls `function` on memory: what PyTorch makes of a call beside that has been seen to."""
+    named = _variant.values(function, arguments)
     arguments = with_numbers(function, arguments)
     tensors = [arguments[i] for i in function.tensors if i is not None]
     native = _bound(function, isinstance_of("torch", "Tensor", tensors))
     for i in range(len(function.outputs)):
         _output(function, i, arguments)
     values = _native(function, target, arguments)
+    if named:
+        values += [None] * (target is None) + named
     try:
         native(*values)
     except Exception as error:

@@ -1,6 +1,7 @@
 """Numbers, choices and element types as functions take them."""
 
 from parbake._arrays import isinstance_of, name
+from parbake._variant import number
 
 
 def with_numbers(function, arguments):
@@ -21,6 +22,8 @@ def chosen(function, place, value):
             return known
     elif isinstance(value, (str, int, type(None))) and value in values:
         return values[value]
+    elif role == "choice" and (found := number(function.op, value)) is not None:
+        return found
     names = [v for v in values if isinstance(v, str)]
     also = " or a number" if role == "choice" else ""
     got = repr(value) if isinstance(value, (str, int)) else f"{type(value).__name__} {value}"

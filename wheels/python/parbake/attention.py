@@ -4,6 +4,7 @@
 from parbake._call import Function as _Function, Unbound as _Unbound
 from parbake._call import call as _call, chosen as _chosen, filled as _filled, product as _product
 from parbake._call import traced as _traced, unclear as _unclear
+from parbake._variant import ScoreVariant
 
 # Bound at the first call: a tensor of PyTorch, it or a parameter; whether gradients are recorded, how many
 # modes are on, whether a tracer runs, and the level of forward-mode differentiation; element types by name;

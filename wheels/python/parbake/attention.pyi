@@ -3,6 +3,8 @@
 
 from typing import Any, Literal, TypeVar
 
+from parbake._variant import Given, ScoreVariant as ScoreVariant
+
 _Tensor = TypeVar("_Tensor")
 
 def attention_plan(
@@ -40,7 +42,7 @@ def batch_attention(
     alibi_slopes: _Tensor | None = None,
     sm_scale: float = 0.0,
     v_scale: float = 1.0,
-    score: Literal["plain", "modified"] | int = "plain",
+    score: Literal["plain", "modified"] | int | ScoreVariant | Given = "plain",
     logits_soft_cap: float = 0.0,
     rope_theta: float = 0.0,
     rope_scale: float = 1.0,
