@@ -42,6 +42,15 @@ fn cases() -> Vec<Case> {
         attention(64.0, 20).with("qo_indptr").scalar("causal", 1.0),
         attention(128.0, 20).with("qo_indptr").scalar("score", 1.0).with("mask").with("mask_indptr"),
         attention(64.0, 6).with("qo_indptr").scalar("score", 1.0).scalar("rope_theta", 1e4).scalar("sm_scale", 0.02),
+        new(
+            "mla_attention",
+            &[("tokens", 4), ("batch", 2), ("heads", 5), ("page_size", 16), ("kv_pages", 9), ("pages", 10)],
+        )
+        .dims(&[("plan_words", 1000), ("partial_words", 200_000)])
+        .scalar("processors", 2.0)
+        .scalar("rows", 16.0)
+        .with("kv_indices")
+        .with("kv_last_page_len"),
         new("act_and_mul", &row_norm),
         new("silu_and_mul_quant", &row_norm),
         new("merge_state", &state),
@@ -123,7 +132,7 @@ fn every_op_under_several_schedules() {
             // Rows that are dense, and rows that begin anywhere; tiles of scales are always dense.
             // Those of attention are read and written in vectors.
             let (pad, offset) = match case.op() {
-                "batch_attention" | "attention_plan" => (16, 0),
+                "batch_attention" | "attention_plan" | "mla_attention" => (16, 0),
                 _ if case.tiled() => (0, 1),
                 _ => (3, 1),
             };
