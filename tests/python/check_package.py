@@ -176,7 +176,8 @@ def names_of_ops_and_arguments_hide_nothing():
         # A function that one of the same name calls, which is written by hand, is ours all the same.
         mine = {name for name, f in functions(by_hand=False).items() if f == family}
         mine |= {f"_{op['name']}" for op in ops if op["name"] in op.get("api", [])}
-        helpers = {n for n, v in vars(module).items() if getattr(v, "__module__", None) == "parbake._arrays"}
+        lent = ("parbake._arrays", "parbake._variant")
+        helpers = {n for n, v in vars(module).items() if getattr(v, "__module__", None) in lent}
         others = {n for n in vars(module) if not n.startswith("__")} - mine - public - helpers
         made = {f"_traced_{n}" for n in mine} | {f"_ROW_{n.upper()}" for n in mine}
         made |= {f"_native_{op['name']}" for op in ops}
