@@ -57,17 +57,16 @@ struct ModifiedScore {
             }
         }
         if (p.mask) {
+            const u8* bits = (const u8*)p.mask + (i32)ld_nc<4>((const i32*)p.mask_indptr + above.request).w[0];
 #pragma unroll 1
             for (int h = 0; h < 2; h++) {
-                const ScorePlace& at = h ? below : above;
-                const u8* bits = (const u8*)p.mask + (i32)ld_nc<4>((const i32*)p.mask_indptr + at.request).w[0];
-                const i64 first = (i64)at.query * at.kv_len + at.key;
+                const i64 first = (i64)(h ? below.query : above.query) * above.kv_len + above.key;
                 u32 seen = 0;  // of the columns of this row, the lowest first
 #pragma unroll
                 for (int i = 0; i < 2 * kColumns; i++) {
                     const int column = i / 2 * 8 + i % 2;
                     // Keys that do not exist are hidden in any case.
-                    if (at.key + column >= at.kv_len) continue;
+                    if (above.key + column >= above.kv_len) continue;
                     const i64 bit = first + column;
                     seen |= (ld_nc<1>(bits + (bit >> 3)).w[0] >> (bit & 7) & 1u) << i;
                 }
