@@ -42,7 +42,7 @@ template <int kRows, int kQk, bool kHeavy> struct AttentionChoice {
     static constexpr int kKeys = kRows == 16 ? 16 : kQk > 128 ? 32 : kQk > 64 ? 64 : 128;
     // Half as many scores at a time where registers do not suffice for all: while keys are widened or scores modified, and
     // by the compiler's choice on older architectures.
-    static constexpr bool kTight = (kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 || (kHeavy && kQk == 192) : kQk == 256);
+    static constexpr bool kTight = (kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 || (kHeavy && kQk == 192) : kQk == 256 || (kHeavy && PB_DEVICE_ARCH_BELOW_90));
     static constexpr int kPart = kKeys == 128 ? (kHeavy ? 32 : 64) : kRows > 16 && kTight ? kKeys / (kHeavy && kKeys == 64 && PB_DEVICE_ARCH_BELOW_90 ? 4 : 2) : kKeys;
     // Blocks of a multiprocessor. Three that load are worth more than two with more buffers each.
     static constexpr int kBlocks = kRows == 16 && kQk != 192 ? 3 : 2;
