@@ -25,18 +25,13 @@ PB_FN void rmsnorm_quantized(const P& p) {
     const Tile tile(x, row < p.rows ? p.hidden : 0);
 
     words<16> a[kHeld], b[kHeld], w[kHeld];
-    tile.load_once(x, a);
+    tile.load(x, a);
     if constexpr (kAdd) {
 #pragma unroll
         for (int i = 0; i < kHeld; i++)
             b[i] = tile.column(i) < tile.end ? ld_any<16, kPeel>(residual + tile.column(i)) : words<16>{};
     }
-    // They come when the row is there: many rows hide the way to them, and for few they are fetched ahead.
-    if (gridDim.x < 1024) {
-#pragma unroll
-        for (int i = 0; i < kHeld; i++)
-            if (tile.column(i) < tile.end) prefetch(weight + tile.column(i));
-    }
+    if constexpr (Tile::kWeightFirst) tile.load_weight(weight, w);
     float s = 1.f;
     if constexpr (!kPerRow) s = p.scale ? *(const float*)p.scale : p.scale_value;
     const float inv_hidden = 1.f / (float)p.hidden;  // here: while the loads are under way
@@ -65,7 +60,7 @@ PB_FN void rmsnorm_quantized(const P& p) {
 #pragma unroll
     for (int i = 0; i < kHeld; i++) {
         const int c = tile.column(i);
-        w[i] = c < tile.end ? Tile::weight(weight + c) : words<16>{};
+        if constexpr (!Tile::kWeightFirst) w[i] = c < tile.end ? Tile::weight(weight + c) : words<16>{};
         add(a[i], b[i], v);
         if constexpr (kAdd)
             if (c < tile.end) st_any<16, kPeel>(residual + c, pack<T, 16>(v));

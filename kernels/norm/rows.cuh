@@ -37,7 +37,7 @@ template <int kBytes, bool kPeel, class T> PB_FN void st_any(T* ptr, const words
             return;
         }
     }
-    st_once<kBytes>(ptr, v);
+    st<kBytes>(ptr, v);
 }
 
 // Two reductions over the threads of a row; every thread gets both. `slots` holds 64 floats, and nobody may still be

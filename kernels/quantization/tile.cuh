@@ -14,7 +14,7 @@ inline constexpr int kQuantBlock = 256;
 template <class T, int kVec> PB_FN words<16> load_lanes(const T* row, int c, int n) {
     words<16> r{};
     if constexpr (kVec == 16) {
-        if (c < n) r = ld_nc<16>(row + c);
+        if (c < n) r = ld_once<16>(row + c);
     } else {
 #pragma unroll
         for (int i = 0; i < 16 / (int)sizeof(T); i++)
