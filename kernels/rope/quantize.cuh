@@ -3,7 +3,6 @@
 #include "page/slot.cuh"
 #include "parbake/fp8.cuh"
 #include "rope/rotate.cuh"
-#include "rope/items.cuh"
 
 namespace pb {
 
@@ -16,14 +15,14 @@ inline constexpr int kQuantizedHeads = 2;
 // the fields of pb_rope_quantize_append_params; without kPaged, those of pb_rope_quantize_params.
 template <class T, class Q, class Index, int kVec, bool kPaged, class P> PB_FN void rope_quantize(const P& p) {
     constexpr int kLane = kLanes<T, kVec>, kParts = (int)(sizeof(p.from) / sizeof(p.from[0]));
-    const Item own = Item::of(p);
-    if (!own.there) return;
-    const u32 token = own.first + own.token;
-    int item = (int)own.item, part = 0;
+    const u32 index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= p.threads) return;
+    const u32 token = index / (u32)p.items;
+    int item = (int)(index - token * (u32)p.items), part = 0;
 #pragma unroll
     for (int i = 1; i < kParts; i++) part += item >= p.first[i];
     item -= p.first[part];
-    const int group = (int)quotient((u32)item, p.unit_magic[part], p.unit_shift[part]), unit = item - group * p.units[part];
+    const int unit = item % p.units[part], group = item / p.units[part];
     const bool turns = part < 2, key_or_value = part == 1 || part > 2;
     const Columns at = turns ? turned<kLane>(unit, p.rotary_dim, p.interleave)
                              : Columns{2 * kLane * unit, 2 * kLane * unit + kLane};
@@ -62,16 +61,14 @@ template <class T, class Q, class Index, int kVec, bool kPaged, class P> PB_FN v
         unpack<T, kVec>(a[i], x);
         unpack<T, kVec>(b[i], y);
         if (turns) rotate(x, y, sine, cosine, p.interleave);
-        if (scale != 1.f) {
 #pragma unroll
-            for (int j = 0; j < kLane; j++) {
-                x[j] *= scale;
-                y[j] *= scale;
-            }
+        for (int j = 0; j < kLane; j++) {
+            x[j] *= scale;
+            y[j] *= scale;
         }
         Q* out = to + head * p.to_head_stride[part];
-        st_once<kLane>(out + at.a, pack<Q, kLane>(x));
-        if (both) st_once<kLane>(out + at.b, pack<Q, kLane>(y));
+        st<kLane>(out + at.a, pack<Q, kLane>(x));
+        if (both) st<kLane>(out + at.b, pack<Q, kLane>(y));
     }
 }
 

@@ -1,15 +1,12 @@
 //! What the launchers of the rotary embeddings share: accesses, how heads are shared out to threads, and the grid.
 
-use crate::binding::{Checked, Choices, Draw, Launch, Params, Problem, Tensor, Wrong, divider};
+use crate::binding::{Checked, Choices, Draw, Launch, Params, Problem, Tensor, Wrong};
 
 /// Bytes of a full vector.
 pub(crate) const VECTOR: u32 = 16;
-/// Most threads of a block.
 const BLOCK: u32 = 256;
-/// Threads of a block that takes several tokens: small blocks end apart from each other.
-const SMALL_BLOCK: u32 = 128;
 /// Threads that keep a large GPU busy: a thread takes a second head only if there are more.
-const BUSY: i64 = 1 << 17;
+const BUSY: i64 = 1 << 18;
 
 /// Offers vectors if each of these, alignments or sizes in bytes or values, allows it, and single elements in any case.
 pub(crate) fn select(element: usize, vectors: bool, choices: &mut Choices) {
@@ -30,7 +27,7 @@ pub(crate) fn groups(tokens: i64, heads: i64, units: i64, most: i64) -> i64 {
     heads.div_euclid(each) + i64::from(heads % each != 0)
 }
 
-/// Threads are counted with 32 bits. Elements that are accessed one by one need the most of them.
+/// Threads are numbered with 32 bits. Elements that are accessed one by one need the most of them.
 pub(crate) fn check_threads(call: &Checked<'_>, argument: &str, per_token: i64, wrong: &mut Wrong) {
     let (tokens, most) = (call.dim("tokens"), i64::from(u32::MAX - BLOCK) / per_token.max(1));
     if tokens > most {
@@ -38,39 +35,9 @@ pub(crate) fn check_threads(call: &Checked<'_>, argument: &str, per_token: i64, 
     }
 }
 
-/// How the threads of a grid are laid over tokens; items.cuh says what the numbers mean.
-pub(crate) struct Layout {
-    pub(crate) tokens: u32,
-    pub(crate) items: u32,
-    pub(crate) item_magic: u32,
-    pub(crate) item_shift: u32,
-    pub(crate) block_items: u32,
-    pub(crate) block_tokens: u32,
-    pub(crate) chunks: u32,
-}
-
-impl Layout {
-    /// For tokens with so many threads each.
-    pub(crate) fn new(tokens: i64, items: i64) -> Self {
-        let items = items as u32;
-        let chunks = items.div_ceil(BLOCK).max(1);
-        let block_items = items.div_ceil(chunks).max(1);
-        let (item_magic, item_shift) = divider(block_items);
-        Self {
-            tokens: tokens as u32,
-            items,
-            item_magic,
-            item_shift,
-            block_items,
-            block_tokens: (SMALL_BLOCK / block_items).max(1),
-            chunks,
-        }
-    }
-    /// The launch.
-    pub(crate) fn launch(&self, params: Params) -> Launch {
-        let blocks = self.tokens.div_ceil(self.block_tokens) * self.chunks;
-        Launch::new(params, [blocks, 1, 1], (self.block_items * self.block_tokens).next_multiple_of(32))
-    }
+/// So many threads.
+pub(crate) fn launch(params: Params, threads: u32) -> Launch {
+    Launch::new(params, [threads.div_ceil(BLOCK), 1, 1], BLOCK)
 }
 
 /// The reference of all that turn by a cache of sines: heads of `columns`, the first rotary_dim of them turned.

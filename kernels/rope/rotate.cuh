@@ -1,13 +1,11 @@
 // What the rotary embeddings share: which columns a thread turns, and how.
 #pragma once
-#include "parbake/math.cuh"
 #include "rope/angle.cuh"
-#include "rope/items.cuh"
 
 namespace pb {
 
 // Heads of one token that a thread takes: their loads are under way together, and they share the angles.
-inline constexpr int kHeads = 2;
+inline constexpr int kHeads = 4;
 
 // The two accesses of a unit: with kLane values in an access, a unit turns kLane pairs, those of the frequencies from
 // kLane · unit on.
@@ -45,49 +43,38 @@ PB_FN void rotate(float (&a)[kLane], float (&b)[kLane], const float (&sine)[kLan
     for (int j = 0; j < kLane; j++) turn(a[j], b[j], sine[j], cosine[j]);
 }
 
-template <int kLane> PB_FN void ld_floats(const float* from, float (&v)[kLane]) {
-#pragma unroll
-    for (int j = 0; j < kLane; j += 4) {
-        const words<16> w = ld<16>(from + j);
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[j + i] = bits_of<float>(w.w[i]);
-    }
-}
-
 // Sines and cosines from a cache: row `position` holds rotary_dim / 2 cosines, then as many sines. A position without a
 // row turns nothing.
 template <int kLane>
 PB_FN void cached(const void* cache, i64 stride, i64 position, i64 positions, int rotary_dim, int first,
                   float (&sine)[kLane], float (&cosine)[kLane]) {
     constexpr int kBytes = kLane == 1 ? 4 : 16, kStep = kBytes / 4;
-    if (position < 0 || position >= positions) {
-#pragma unroll
-        for (int j = 0; j < kLane; j++) cosine[j] = 1.f, sine[j] = 0.f;
-        return;
-    }
-    const float* row = (const float*)cache + position * stride + first;
+    const bool known = position >= 0 && position < positions;
+    const float* row = (const float*)cache + (known ? position : 0) * stride + first;
 #pragma unroll
     for (int j = 0; j < kLane; j += kStep) {
-        const words<kBytes> c = ld_nc<kBytes>(row + j), s = ld_nc<kBytes>(row + rotary_dim / 2 + j);
+        words<kBytes> c{}, s{};
+        if (known) {
+            c = ld_nc<kBytes>(row + j);
+            s = ld_nc<kBytes>(row + rotary_dim / 2 + j);
+        }
 #pragma unroll
         for (int i = 0; i < kStep; i++) {
-            cosine[j + i] = bits_of<float>(c.w[i]);
-            sine[j + i] = bits_of<float>(s.w[i]);
+            cosine[j + i] = known ? bits_of<float>(c.w[i]) : 1.f;
+            sine[j + i] = known ? bits_of<float>(s.w[i]) : 0.f;
         }
     }
 }
 
 // Queries and keys of every token, kVec bytes an access. A thread takes one unit of up to kHeads heads of a token.
 // Units behind those that turn copy the columns behind rotary_dim, if there are such. P has the fields of
-// pb_apply_rope_params; angles(token, frequency, sine, cosine) gives those of some pairs in a row. kTogether: they take
-// long, so that a block finds each once, in shared memory.
-template <class T, int kVec, bool kTogether, class P, class Angles>
-PB_FN void rotate_heads(const P& p, const Angles& angles) {
+// pb_apply_rope_params; angles(token, frequency, sine, cosine) gives those of the unit's pairs.
+template <class T, int kVec, class P, class Angles> PB_FN void rotate_heads(const P& p, const Angles& angles) {
     constexpr int kLane = kLanes<T, kVec>;
-    const Item item = Item::of(p);
-    if (!kTogether && !item.there) return;
-    const u32 token = item.first + item.token;
-    const int group = (int)quotient(item.item, p.unit_magic, p.unit_shift), unit = (int)item.item - group * p.units;
+    const u32 index = blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= p.threads) return;
+    const u32 row = index / (u32)p.units, token = row / (u32)p.groups;
+    const int unit = (int)(index - row * (u32)p.units), group = (int)(row - token * (u32)p.groups);
     const bool turns = unit < p.turning;
     const int behind = p.rotary_dim + 2 * kLane * (unit - p.turning);
     const Columns at = turns ? turned<kLane>(unit, p.rotary_dim, p.interleave) : Columns{behind, behind + kLane};
@@ -98,39 +85,16 @@ PB_FN void rotate_heads(const P& p, const Angles& angles) {
     for (int i = 0; i < kHeads; i++) {
         const int head = group + i * p.groups;
         a[i] = b[i] = {};
-        if (head >= p.heads || !item.there) continue;
+        if (head >= p.heads) continue;
         const T* from = head < p.q_heads
                             ? (const T*)p.q + (i64)token * p.q_stride + head * p.q_head_stride
                             : (const T*)p.k + (i64)token * p.k_stride + (head - p.q_heads) * p.k_head_stride;
         a[i] = ld_once<kVec>(from + at.a);
         if (both) b[i] = ld_once<kVec>(from + at.b);
     }
-    const int pairs = p.turning * kLane;
-    PB_DYN_SMEM(smem);
-    float* const sines = (float*)smem;
-    float* const cosines = sines + p.block_tokens * pairs;
-    if constexpr (kTogether) {
-        const int all = min_i((int)p.block_tokens, (int)(p.tokens - item.first)) * pairs;
-#pragma unroll 1
-        for (int i = (int)threadIdx.x; i < all; i += (int)blockDim.x) {
-            const int t = (int)quotient((u32)i, p.pair_magic, p.pair_shift);
-            float sine[1], cosine[1];
-            angles(item.first + t, i - t * pairs, sine, cosine);
-            sines[i] = sine[0];
-            cosines[i] = cosine[0];
-        }
-        __syncthreads();
-        if (!item.there) return;
-    }
     if (turns) {
         float sine[kLane], cosine[kLane];
-        if constexpr (kTogether) {
-            const int at = (int)item.token * pairs + unit * kLane;
-            ld_floats(sines + at, sine);
-            ld_floats(cosines + at, cosine);
-        } else {
-            angles(token, unit * kLane, sine, cosine);
-        }
+        angles(token, unit * kLane, sine, cosine);
 #pragma unroll
         for (int i = 0; i < kHeads; i++) {
             float x[kLane], y[kLane];
@@ -148,8 +112,8 @@ PB_FN void rotate_heads(const P& p, const Angles& angles) {
         T* to = head < p.q_heads
                     ? (T*)p.q_out + (i64)token * p.q_out_stride + head * p.q_out_head_stride
                     : (T*)p.k_out + (i64)token * p.k_out_stride + (head - p.q_heads) * p.k_out_head_stride;
-        st_once<kVec>(to + at.a, a[i]);
-        if (both) st_once<kVec>(to + at.b, b[i]);
+        st<kVec>(to + at.a, a[i]);
+        if (both) st<kVec>(to + at.b, b[i]);
     }
 }
 

@@ -29,19 +29,15 @@ template <class Index> PB_FN float position(const pb_apply_rope_params& p, i64 t
     return token < first ? 0.f : (float)((i64)ld_index<Index>(p.offsets, low) + token - first);
 }
 
-template <class Index> struct Angles {
-    const pb_apply_rope_params& p;
-    template <int kLane> PB_FN void operator()(i64 token, int first, float (&sine)[kLane], float (&cosine)[kLane]) const {
+template <class T, class Index, int kVec> PB_FN void apply_rope(const pb_apply_rope_params& p) {
+    constexpr int kLane = kLanes<T, kVec>;
+    rotate_heads<T, kVec>(p, [&p](i64 token, int first, float (&sine)[kLane], float (&cosine)[kLane]) {
         const float at = position<Index>(p, token);
         float angle[kLane];
 #pragma unroll
         for (int j = 0; j < kLane; j++) angle[j] = mul_rn(at, frequency(p, first + j));
         sin_cos(angle, sine, cosine);
-    }
-};
-
-template <class T, class Index, int kVec> PB_FN void apply_rope(const pb_apply_rope_params& p) {
-    rotate_heads<T, kVec, kLanes<T, kVec> != 1>(p, Angles<Index>{p});
+    });
 }
 
 }  // namespace pb

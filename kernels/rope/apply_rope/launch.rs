@@ -1,12 +1,12 @@
 //! Launcher of apply_rope.
 
-use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, divider};
+use super::rope;
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_apply_rope_params;
 use std::f64::consts::PI;
 
 /// Heads that a thread takes at most, as in rotate.cuh.
-const HEADS: i64 = 2;
+const HEADS: i64 = 4;
 
 /// Columns that are turned.
 fn rotary_dim(call: &Checked<'_>) -> i64 {
@@ -55,9 +55,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let copying = if in_place { 0 } else { (head_dim - rotary_dim + 2 * lanes - 1) / (2 * lanes) };
     let units = turning + copying;
     let groups = rope::groups(tokens, heads, units, HEADS);
-    let layout = Layout::new(tokens, groups * units);
-    let (unit_magic, unit_shift) = divider(units.max(1) as u32);
-    let (pair_magic, pair_shift) = divider((rotary_dim / 2).max(1) as u32);
+    let threads = (tokens * groups * units) as u32;
 
     let (theta, scale) = (f64::from(call.scalar("rope_theta")), f64::from(call.scalar("rope_scale")));
     let (low, high) = (f64::from(call.scalar("low_freq_factor")), f64::from(call.scalar("high_freq_factor")));
@@ -80,17 +78,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         q_out_head_stride: q_out.stride(1),
         k_out_stride: k_out.stride(0),
         k_out_head_stride: k_out.stride(1),
-        tokens: layout.tokens,
-        items: layout.items,
-        item_magic: layout.item_magic,
-        item_shift: layout.item_shift,
-        block_items: layout.block_items,
-        block_tokens: layout.block_tokens,
-        chunks: layout.chunks,
-        unit_magic,
-        unit_shift,
-        pair_magic,
-        pair_shift,
+        threads,
         batch: call.dim("batch") as i32,
         q_heads: call.dim("q_heads") as i32,
         heads: heads as i32,
@@ -106,9 +94,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         coarse: powers(if scaled { 1.0 } else { 1.0 / scale }, step.powi(16)),
         fine: powers(1.0, step),
     };
-    // Sine and cosine of each pair of each token of a block.
-    let shared = if lanes == 1 { 0 } else { 4 * rotary_dim as u32 * layout.block_tokens };
-    layout.launch(Params::new(params)).shared(shared)
+    rope::launch(Params::new(params), threads)
 }
 
 /// `first · step^i` for sixteen i, each as an f32 and what that leaves.

@@ -28,24 +28,14 @@ typedef struct pb_apply_rope_params {
     pb_i64 q_out_head_stride;
     pb_i64 k_out_stride;
     pb_i64 k_out_head_stride;
-    pb_u32 tokens;
-    pb_u32 items;        /* threads of a token: groups * units */
-    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divide by block_items */
-    pb_u32 item_shift;
-    pb_u32 block_items;
-    pb_u32 block_tokens;
-    pb_u32 chunks;
-    pb_u32 unit_magic;    /* divide by units */
-    pb_u32 unit_shift;
-    pb_u32 pair_magic;   /* divide by rotary_dim / 2 */
-    pb_u32 pair_shift;
+    pb_u32 threads; /* tokens * groups * units */
     pb_i32 batch;
     pb_i32 q_heads;
     pb_i32 heads; /* of q and k together */
     pb_i32 head_dim;
     pb_i32 rotary_dim;
     pb_i32 interleave; /* 0 or 1 */
-    pb_i32 groups;     /* threads that share the heads of a token, at least heads / 2 */
+    pb_i32 groups;     /* threads that share the heads of a token, at least heads / 4 */
     pb_i32 units;      /* threads that share a head: those that turn, then those that copy */
     pb_i32 turning;    /* rotary_dim / 2 over the values of an access */
     float smooth_slope;  /* old_context_len / (2 pi (high_freq_factor - low_freq_factor)); without scaling 0 */

@@ -1,11 +1,11 @@
 //! Launcher of rope_cos_sin_cache.
 
-use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, divider};
+use super::rope;
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_rope_cos_sin_cache_params;
 
 /// Heads that a thread takes at most, as in rotate.cuh.
-const HEADS: i64 = 2;
+const HEADS: i64 = 4;
 
 pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     let (head_dim, rotary_dim) = (call.dim("head_dim"), call.dim("rotary_dim"));
@@ -39,8 +39,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let copying = if in_place { 0 } else { (head_dim - rotary_dim + 2 * lanes - 1) / (2 * lanes) };
     let units = turning + copying;
     let groups = rope::groups(tokens, heads, units, HEADS);
-    let layout = Layout::new(tokens, groups * units);
-    let (unit_magic, unit_shift) = divider(units.max(1) as u32);
+    let threads = (tokens * groups * units) as u32;
     let cache = call.tensor("cos_sin_cache");
     let params = pb_rope_cos_sin_cache_params {
         q: q.data,
@@ -59,15 +58,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         k_out_head_stride: k_out.stride(1),
         cache_stride: cache.stride(0),
         max_position: call.dim("max_position"),
-        tokens: layout.tokens,
-        items: layout.items,
-        item_magic: layout.item_magic,
-        item_shift: layout.item_shift,
-        block_items: layout.block_items,
-        block_tokens: layout.block_tokens,
-        chunks: layout.chunks,
-        unit_magic,
-        unit_shift,
+        threads,
         q_heads: call.dim("q_heads") as i32,
         heads: heads as i32,
         head_dim: head_dim as i32,
@@ -77,5 +68,5 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         units: units as i32,
         turning: turning as i32,
     };
-    layout.launch(Params::new(params))
+    rope::launch(Params::new(params), threads)
 }

@@ -25,21 +25,13 @@ typedef struct pb_rope_cos_sin_cache_params {
     pb_i64 k_out_head_stride;
     pb_i64 cache_stride;
     pb_i64 max_position; /* rows of the cache */
-    pb_u32 tokens;
-    pb_u32 items;        /* threads of a token: groups * units */
-    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divide by block_items */
-    pb_u32 item_shift;
-    pb_u32 block_items;
-    pb_u32 block_tokens;
-    pb_u32 chunks;
-    pb_u32 unit_magic;    /* divide by units */
-    pb_u32 unit_shift;
+    pb_u32 threads;      /* tokens * groups * units */
     pb_i32 q_heads;
     pb_i32 heads; /* of q and k together */
     pb_i32 head_dim;
     pb_i32 rotary_dim;
     pb_i32 interleave; /* 0 or 1 */
-    pb_i32 groups;     /* threads that share the heads of a token, at least heads / 2 */
+    pb_i32 groups;     /* threads that share the heads of a token, at least heads / 4 */
     pb_i32 units;      /* threads that share a head: those that turn, then those that copy */
     pb_i32 turning;    /* rotary_dim / 2 over the values of an access */
 } pb_rope_cos_sin_cache_params;

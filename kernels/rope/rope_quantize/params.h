@@ -22,15 +22,8 @@ typedef struct pb_rope_quantize_params {
     pb_i32 groups[4];    /* threads that share the heads, at least heads / 2 */
     pb_i32 heads[4];
     pb_i32 columns[4];
-    pb_u32 tokens;
-    pb_u32 items;        /* threads of a token: of all its parts */
-    pb_u32 item_magic;   /* how they are laid out, see rope/items.cuh: divide by block_items */
-    pb_u32 item_shift;
-    pb_u32 block_items;
-    pb_u32 block_tokens;
-    pb_u32 chunks;
-    pb_u32 unit_magic[4]; /* divide by units */
-    pb_u32 unit_shift[4];
+    pb_u32 threads; /* tokens * items */
+    pb_i32 items;   /* threads of a token */
     pb_i32 rotary_dim;
     pb_i32 interleave; /* 0 or 1 */
     float scale_q;

@@ -1,7 +1,7 @@
 //! Launcher of rope_quantize_append.
 
-use super::rope::{self, Layout};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong, divider};
+use super::rope;
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_rope_quantize_append_params;
 
 /// Heads that a thread takes at most, as in quantize.cuh.
@@ -60,15 +60,8 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         groups: [0; 5],
         heads: [0; 5],
         columns: [0; 5],
-        tokens: 0,
+        threads: 0,
         items: 0,
-        item_magic: 0,
-        item_shift: 0,
-        block_items: 0,
-        block_tokens: 0,
-        chunks: 0,
-        unit_magic: [0; 5],
-        unit_shift: [0; 5],
         rotary_dim: call.dim("rotary_dim") as i32,
         interleave: call.flag("interleave").into(),
         batch: call.dim("batch") as i32,
@@ -87,19 +80,12 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         let units = (columns + 2 * lanes - 1) / (2 * lanes);
         let groups = rope::groups(tokens, heads, units, HEADS);
         params.units[i] = units as i32;
-        (params.unit_magic[i], params.unit_shift[i]) = divider(units as u32);
         params.groups[i] = groups as i32;
         params.heads[i] = heads as i32;
         params.columns[i] = columns as i32;
         items += (units * groups) as i32;
     }
-    let layout = Layout::new(tokens, i64::from(items));
-    params.tokens = layout.tokens;
-    params.items = layout.items;
-    params.item_magic = layout.item_magic;
-    params.item_shift = layout.item_shift;
-    params.block_items = layout.block_items;
-    params.block_tokens = layout.block_tokens;
-    params.chunks = layout.chunks;
-    layout.launch(Params::new(params))
+    params.items = items;
+    params.threads = tokens as u32 * items as u32;
+    rope::launch(Params::new(params), params.threads)
 }
