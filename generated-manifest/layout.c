@@ -22,6 +22,7 @@
 #include "page/append_paged_mla_kv_cache/params.h"
 #include "page/concat_mla_k/params.h"
 #include "page/copy_blocks/params.h"
+#include "page/embedding/params.h"
 #include "page/get_batch_indices_positions/params.h"
 #include "page/get_seq_lens/params.h"
 #include "quantization/amax/params.h"
@@ -282,6 +283,19 @@ const struct pb_layout_row pb_layouts[] = {
     {"pb_copy_blocks_params units", PB_OFFSETOF(pb_copy_blocks_params, units)},
     {"pb_copy_blocks_params v_cache", PB_OFFSETOF(pb_copy_blocks_params, v_cache)},
     {"pb_copy_blocks_params v_stride", PB_OFFSETOF(pb_copy_blocks_params, v_stride)},
+    {"pb_embedding_params size", sizeof(pb_embedding_params)},
+    {"pb_embedding_params align", _Alignof(pb_embedding_params)},
+    {"pb_embedding_params first", PB_OFFSETOF(pb_embedding_params, first)},
+    {"pb_embedding_params groups", PB_OFFSETOF(pb_embedding_params, groups)},
+    {"pb_embedding_params ids", PB_OFFSETOF(pb_embedding_params, ids)},
+    {"pb_embedding_params ids_stride", PB_OFFSETOF(pb_embedding_params, ids_stride)},
+    {"pb_embedding_params out", PB_OFFSETOF(pb_embedding_params, out)},
+    {"pb_embedding_params out_stride", PB_OFFSETOF(pb_embedding_params, out_stride)},
+    {"pb_embedding_params table", PB_OFFSETOF(pb_embedding_params, table)},
+    {"pb_embedding_params table_stride", PB_OFFSETOF(pb_embedding_params, table_stride)},
+    {"pb_embedding_params threads", PB_OFFSETOF(pb_embedding_params, threads)},
+    {"pb_embedding_params units", PB_OFFSETOF(pb_embedding_params, units)},
+    {"pb_embedding_params vocab", PB_OFFSETOF(pb_embedding_params, vocab)},
     {"pb_fp4_dequantize_params size", sizeof(pb_fp4_dequantize_params)},
     {"pb_fp4_dequantize_params align", _Alignof(pb_fp4_dequantize_params)},
     {"pb_fp4_dequantize_params block_rows", PB_OFFSETOF(pb_fp4_dequantize_params, block_rows)},

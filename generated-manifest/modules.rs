@@ -50,6 +50,10 @@ mod concat_mla_k_reference;
 mod copy_blocks_launch;
 #[path = "../kernels/page/copy_blocks/reference.rs"]
 mod copy_blocks_reference;
+#[path = "../kernels/page/embedding/launch.rs"]
+mod embedding_launch;
+#[path = "../kernels/page/embedding/reference.rs"]
+mod embedding_reference;
 #[path = "../kernels/quantization/fp4_dequantize/launch.rs"]
 mod fp4_dequantize_launch;
 #[path = "../kernels/quantization/fp4_dequantize/reference.rs"]
@@ -398,6 +402,14 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: Some(copy_blocks_launch::check),
         reference: copy_blocks_reference::reference,
         draw: Some(copy_blocks_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "embedding",
+        select: embedding_launch::select,
+        arrange: embedding_launch::arrange,
+        check: Some(embedding_launch::check),
+        reference: embedding_reference::reference,
+        draw: Some(embedding_reference::draw),
     },
     crate::binding::Binding {
         op: "get_batch_indices_positions",

@@ -1092,6 +1092,43 @@ pub unsafe fn copy_blocks(
     unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
 }
 
+/// The default of `first` in [`embedding`].
+pub const EMBEDDING_FIRST_DEFAULT: i32 = 0;
+
+/// Rows of a table by number: out\[i\] = table\[ids\[i\] - first\]; zeros where the table has no such row.
+///
+/// - `out`: \[tokens, hidden\], written: the rows, bit for bit. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `ids`: \[tokens\], read: which rows. Element type i32 or i64; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `table`: \[vocab, hidden\], read: the table. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `first`: the number of the table's first row: other than 0 where a table is shared out among devices, and their outputs are added; from 0 to 2147483647; EMBEDDING_FIRST_DEFAULT.
+///
+/// tokens: rows of out, from 0 to 2147483647.
+///
+/// vocab: rows of the table, from 0 to 2147483647.
+///
+/// hidden: columns, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn embedding(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    ids: Tensor,
+    table: Tensor,
+    first: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(22)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, ids, table], &[f64::from(first)], place, stream) }
+}
+
 /// For each appended token its request and its position there.
 ///
 /// - `batch_indices`: \[nnz\], written: request of each token; -1 for a token of none. Element type i32; dense; overlaps no other tensor.
@@ -1119,7 +1156,7 @@ pub unsafe fn get_batch_indices_positions(
     append_indptr: Tensor,
     seq_lens: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(22)?;
+    let op = library.built_in(23)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
 }
@@ -1149,7 +1186,7 @@ pub unsafe fn get_seq_lens(
     kv_last_page_len: Tensor,
     page_size: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(23)?;
+    let op = library.built_in(24)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
 }
@@ -1177,7 +1214,7 @@ pub unsafe fn amax(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(24)?;
+    let op = library.built_in(25)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1205,7 +1242,7 @@ pub unsafe fn block_scale_interleave(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(25)?;
+    let op = library.built_in(26)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1253,7 +1290,7 @@ pub unsafe fn fp4_dequantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(26)?;
+    let op = library.built_in(27)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1299,7 +1336,7 @@ pub unsafe fn fp4_quantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(27)?;
+    let op = library.built_in(28)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1339,7 +1376,7 @@ pub unsafe fn fp8_quantize_per_block(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(28)?;
+    let op = library.built_in(29)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1369,7 +1406,7 @@ pub unsafe fn fp8_quantize_per_tensor(
     x: Tensor,
     scale: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(29)?;
+    let op = library.built_in(30)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
 }
@@ -1406,7 +1443,7 @@ pub unsafe fn fp8_quantize_per_tensor_dynamic(
     amax: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(30)?;
+    let op = library.built_in(31)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
 }
@@ -1441,7 +1478,7 @@ pub unsafe fn fp8_quantize_per_token(
     x: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(31)?;
+    let op = library.built_in(32)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
 }
@@ -1481,7 +1518,7 @@ pub unsafe fn fp8_quantize_per_token_group(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(32)?;
+    let op = library.built_in(33)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1522,7 +1559,7 @@ pub unsafe fn mxfp8_dequantize(
     scale: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(33)?;
+    let op = library.built_in(34)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
 }
@@ -1561,7 +1598,7 @@ pub unsafe fn mxfp8_quantize(
     x: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(34)?;
+    let op = library.built_in(35)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
 }
@@ -1592,7 +1629,7 @@ pub unsafe fn packbits(
     x: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(35)?;
+    let op = library.built_in(36)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1618,7 +1655,7 @@ pub unsafe fn packed_indptr(
     out: Tensor,
     indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(36)?;
+    let op = library.built_in(37)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, indptr], &[], place, stream) }
 }
@@ -1657,7 +1694,7 @@ pub unsafe fn segment_packbits(
     out_indptr: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(37)?;
+    let op = library.built_in(38)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1738,7 +1775,7 @@ pub unsafe fn apply_rope(
     high_freq_factor: f64,
     old_context_len: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(38)?;
+    let op = library.built_in(39)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
 }
@@ -1789,7 +1826,7 @@ pub unsafe fn rope_cos_sin_cache(
     cos_sin_cache: Tensor,
     interleave: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(39)?;
+    let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
 }
@@ -1860,7 +1897,7 @@ pub unsafe fn rope_quantize(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(40)?;
+    let op = library.built_in(41)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -1953,7 +1990,7 @@ pub unsafe fn rope_quantize_append(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(41)?;
+    let op = library.built_in(42)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -2009,7 +2046,7 @@ pub unsafe fn chain_speculative_sampling(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(42)?;
+    let op = library.built_in(43)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
 }
@@ -2092,7 +2129,7 @@ pub unsafe fn sample(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(43)?;
+    let op = library.built_in(44)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
 }
@@ -2129,7 +2166,7 @@ pub unsafe fn softmax(
     temperatures: Option<Tensor>,
     temperature: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(44)?;
+    let op = library.built_in(45)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
 }
@@ -2173,7 +2210,7 @@ pub unsafe fn top_k(
     sorted: bool,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(45)?;
+    let op = library.built_in(46)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
 }
@@ -2210,7 +2247,7 @@ pub unsafe fn top_k_mask_logits(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(46)?;
+    let op = library.built_in(47)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2255,7 +2292,7 @@ pub unsafe fn top_k_page_table_transform(
     row_to_batch: Option<Tensor>,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(47)?;
+    let op = library.built_in(48)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
 }
@@ -2296,7 +2333,7 @@ pub unsafe fn top_k_ragged_transform(
     lengths: Tensor,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(48)?;
+    let op = library.built_in(49)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
 }
@@ -2333,7 +2370,7 @@ pub unsafe fn top_k_renorm_probs(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(49)?;
+    let op = library.built_in(50)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2370,7 +2407,7 @@ pub unsafe fn top_p_renorm_probs(
     top_ps: Option<Tensor>,
     top_p: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(50)?;
+    let op = library.built_in(51)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

@@ -1045,6 +1045,31 @@ PARBAKE_API int parbake_copy_blocks(
     const parbake_tensor *k_cache, const parbake_tensor *v_cache, const parbake_tensor *block_mapping,
     parbake_error **error);
 
+#define PARBAKE_EMBEDDING_FIRST_DEFAULT 0
+/**
+ * Rows of a table by number: out[i] = table[ids[i] - first]; zeros where the table has no such row.
+ *
+ * @param out [tokens, hidden], written: the rows, bit for bit. Element type f16 or bf16 or f32, the same for
+ *   all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps
+ *   no other tensor.
+ * @param ids [tokens], read: which rows. Element type i32 or i64; the last 0 dimensions dense, other strides
+ *   are free, 0 or more.
+ * @param table [vocab, hidden], read: the table. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param first the number of the table's first row: other than 0 where a table is shared out among devices,
+ *   and their outputs are added; from 0 to 2147483647; PARBAKE_EMBEDDING_FIRST_DEFAULT.
+ *
+ * tokens: rows of out, from 0 to 2147483647.
+ * vocab: rows of the table, from 0 to 2147483647.
+ * hidden: columns, from 1 to 1048576.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_embedding(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *ids, const parbake_tensor *table,
+    int32_t first,
+    parbake_error **error);
+
 /**
  * For each appended token its request and its position there.
  *

@@ -55,6 +55,15 @@ fn copy_blocks_is_right() {
 }
 
 #[test]
+fn embedding_is_right() {
+    for (i, (hidden, dtype)) in pairs(&[1i64, 100, 128, 4096], &["f16", "bf16", "f32"]).enumerate() {
+        let case = Case::new("embedding").axis("dtype", dtype).axis("index", ["i32", "i64"][i % 2]).seed(i as u64);
+        let dims = [("tokens", [40, 0, 9][i % 3]), ("vocab", [33, 1, 0, 1000][i / 2 % 4]), ("hidden", hidden)];
+        case.dims(&dims).scalar("first", [0.0, 5.0][i % 2]).strided([0, 16, 1][i % 3], 0).check();
+    }
+}
+
+#[test]
 fn concat_mla_k_is_right() {
     for (i, (shape, dtype)) in
         pairs(&[(0i64, 2i64, 128i64, 64i64), (5, 128, 128, 64), (3, 3, 7, 5), (4, 9, 16, 32)], &DTYPES).enumerate()

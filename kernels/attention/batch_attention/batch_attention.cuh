@@ -12,6 +12,11 @@
 #else
 #define PB_DEVICE_ARCH_BELOW_90 false
 #endif
+#if PB_DEVICE && __CUDA_ARCH__ >= 1000
+#define PB_DEVICE_ARCH_FROM_100 true
+#else
+#define PB_DEVICE_ARCH_FROM_100 false
+#endif
 
 namespace pb {
 
@@ -41,8 +46,9 @@ template <int kRows, int kQk, bool kHeavy> struct AttentionChoice {
     static constexpr int kSets = kRows == 16 ? (kQk > 192 ? 2 : 4) : 1, kWarps = kRows == 16 ? kSets : 4;
     static constexpr int kKeys = kRows == 16 ? 16 : kQk > 128 ? 32 : kQk > 64 ? 64 : 128;
     // Half as many scores at a time where registers do not suffice for all: while keys are widened or scores modified, and
-    // by the compiler's choice on older architectures.
-    static constexpr bool kTight = (kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 || (kHeavy && kQk == 192) : kQk == 256 || (kHeavy && PB_DEVICE_ARCH_BELOW_90));
+    // by the compiler's choice on other architectures than sm_90.
+    static constexpr bool kTight = (PB_DEVICE_ARCH_FROM_100 && kRows == 128 && kQk == 128)
+        || ((kHeavy || PB_DEVICE_ARCH_BELOW_90) && (kRows == 128 ? kQk == 128 || (kHeavy && kQk == 192) : kQk == 256 || (kHeavy && PB_DEVICE_ARCH_BELOW_90)));
     static constexpr int kPart = kKeys == 128 ? (kHeavy ? 32 : 64) : kRows > 16 && kTight ? kKeys / (kHeavy && kKeys == 64 && PB_DEVICE_ARCH_BELOW_90 ? 4 : 2) : kKeys;
     // Blocks of a multiprocessor. Three that load are worth more than two with more buffers each.
     static constexpr int kBlocks = kRows == 16 && kQk != 192 ? 3 : 2;

@@ -71,6 +71,7 @@ from parbake.page import (
     append_paged_mla_kv_cache as append_paged_mla_kv_cache,
     concat_mla_k as concat_mla_k,
     copy_blocks as copy_blocks,
+    embedding as embedding,
     get_batch_indices_positions as get_batch_indices_positions,
     get_seq_lens as get_seq_lens,
 )

@@ -57,6 +57,7 @@ FUNCTIONS = {
     "concat_mla_k": ("page", "concat_mla_k"),
     "copy_blocks": ("page", "copy_blocks"),
     "e2m1_and_ufp8sf_scale_to_float": ("quantization", "fp4_dequantize"),
+    "embedding": ("page", "embedding"),
     "fp4_dequantize": ("quantization", "fp4_dequantize"),
     "fp4_quantize": ("quantization", "fp4_quantize"),
     "fp8_quantize_per_block": ("quantization", "fp8_quantize_per_block"),

@@ -22,6 +22,7 @@ _native_append_paged_kv_cache = None
 _native_append_paged_mla_kv_cache = None
 _native_concat_mla_k = None
 _native_copy_blocks = None
+_native_embedding = None
 _native_get_batch_indices_positions = None
 _native_get_seq_lens = None
 
@@ -492,6 +493,88 @@ _ROW__COPY_BLOCKS = _Function(
     # What the op is called with: arguments by their place, or a number.
     tensors=(0, 1, 2,),
     scalars=(
+    ),
+)
+
+
+def embedding(ids, table, first=0, out=None, *, target=None):
+    """Rows of a table by number: out[i] = table[ids[i] - first]; zeros where the table has no such row.
+
+    Args:
+        ids: Which rows. i32 or i64 [tokens], any strides, read; tokens 0 to 2147483647.
+        table: The table. f16 or bf16 or f32 [vocab, hidden], the last dimension dense, read; vocab 0 to 2147483647,
+            hidden 1 to 1048576. It has the element type of `out`.
+        first: The number of the table's first row: other than 0 where a table is shared out among devices, and their
+            outputs are added (a whole number, 0 to 2147483647).
+        out: The rows, bit for bit. f16 or bf16 or f32 [tokens, hidden], the last dimension dense, written; tokens 0 to
+            2147483647, hidden 1 to 1048576. Allocated if it is not given.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        `out`.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> ids = torch.zeros(64, dtype=torch.int32, device="cuda")
+        >>> table = torch.randn(128256, 4096, dtype=torch.float16, device="cuda")
+        >>> out = parbake.embedding(ids, table)
+    """
+    if (
+        target is None
+        and type(ids) in _TENSORS
+        and type(table) in _TENSORS
+        and (out is None or type(out) is _Tensor)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (_grad() and (ids.requires_grad or table.requires_grad or getattr(out, "requires_grad", False)))
+    ):
+        try:
+            if out is None:
+                out = table.new_empty((ids.shape[0], table.shape[-1]))
+            _native_embedding(out, ids, table, first)
+            return out
+        except Exception as _error:
+            if not _unclear(_error, first):
+                raise
+    return _call(_ROW_EMBEDDING, target, ids, table, first, out)
+
+
+def _traced_embedding(ids, table, first=0, out=None, *, target=None):
+    if first is None:
+        first = 0
+    _operators = _traced(_ROW_EMBEDDING, ids, table, first, out)
+    if out is None:
+        return _operators.embedding(ids, table, first, target)
+    _operators.embedding_out(ids, table, first, out, target)
+    return out
+
+
+_ROW_EMBEDDING = _Function(
+    public=embedding,
+    traced=_traced_embedding,
+    op="embedding",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("ids", "in", "[tokens]"),
+        ("table", "in", "[vocab, hidden]"),
+        ("first", "int", 0),
+        ("out", "out", "[tokens, hidden]"),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(3, 0, 1,),
+    scalars=(
+        ("first", 2, None),
+    ),
+    # Outputs that are returned: their place, and shape and element type after the arguments.
+    outputs=(
+        (3, lambda ids, table, first, out, *_: ((ids.shape[0], table.shape[-1]), table.dtype)),
     ),
 )
 

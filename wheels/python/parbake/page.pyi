@@ -49,6 +49,15 @@ def copy_blocks(
     target=None,
 ) -> Any: ...
 
+def embedding(
+    ids: _Tensor,
+    table: _Tensor,
+    first: int = 0,
+    out: _Tensor | None = None,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> _Tensor: ...
+
 def get_batch_indices_positions(
     append_indptr: _Tensor,
     seq_lens: _Tensor,
