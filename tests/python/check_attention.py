@@ -380,6 +380,39 @@ def modified_scores():
 
 
 @check("tvm_ffi", "torch")
+def scores_of_ones_own():
+    torch, dense = setup()
+    import parbake
+    from parbake.attention import ScoreVariant
+
+    pages = dense.Pages(KV_LENS, 16, 2, 64, 64, torch.float16, Setup.device)
+    begins, q = dense.indptr(QO_LENS, Setup.device), queries(torch, sum(QO_LENS), 4)
+    cap = ScoreVariant("return cap * tanhf(x / cap);", params={"cap": "f32"}, name="soft_cap")
+    wrapper = parbake.BatchPrefillWithPagedKVCacheWrapper(workspace(torch), **target())
+    wrapper.plan(begins, *pages.batch, 4, 2, 64, 16, causal=True)
+    # The values are those of each run.
+    for value in (2.0, 0.5):
+        want = dense.batch(q, pages.k, pages.v, QO_LENS, KV_LENS, soft_cap=value, causal=True)
+        near(*wrapper.run(q, pages.cache(), return_lse=True, score=cap.given(cap=value)), want, value)
+    near(*wrapper.run(q, pages.cache(), return_lse=True), dense.batch(q, pages.k, pages.v, QO_LENS, KV_LENS, causal=True))
+    wrapper.plan(begins, *pages.batch, 4, 2, 64, 16, logits_soft_cap=1.0)
+    refused(ValueError, "score: expected none beside logits_soft_cap", lambda: wrapper.run(q, pages.cache(), score=cap.given(cap=1.0)))
+    decode = parbake.BatchDecodeWithPagedKVCacheWrapper(workspace(torch), **target())
+    decode.plan(*pages.batch, 4, 2, 64, 16)
+    one = queries(torch, len(KV_LENS), 4)
+    want = dense.batch(one, pages.k, pages.v, [1] * len(KV_LENS), KV_LENS, soft_cap=2.0)
+    near(*decode.run(one, pages.cache(), return_lse=True, score=cap.given(cap=2.0)), want, "decode")
+    k, v = queries(torch, 24, 2), queries(torch, 24, 2)
+    want = dense.attention(q[:9], k, v, soft_cap=2.0, causal=True)
+    how = {"causal": True, "score": cap.given(cap=2.0), "return_lse": True}
+    near(*parbake.single_prefill_with_kv_cache(q[:9], k, v, **how, **target()), want, "single")
+    ragged = parbake.BatchPrefillWithRaggedKVCacheWrapper(workspace(torch), **target())
+    ragged.plan(dense.indptr([4, 5], Setup.device), dense.indptr([10, 14], Setup.device), 4, 2, 64)
+    want = dense.batch(q[:9], k, v, [4, 5], [10, 14], soft_cap=2.0)
+    near(*ragged.run(q[:9], k, v, score=cap.given(cap=2.0), return_lse=True), want, "ragged")
+
+
+@check("tvm_ffi", "torch")
 def masks_within_blocks_and_of_one_request():
     torch, dense = setup()
     import parbake

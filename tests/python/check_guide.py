@@ -2,7 +2,10 @@
 
 import doctest
 import json
+import os
 import re
+import subprocess
+import sys
 
 from harness import CHECKOUT, Setup, Skip, check, missing
 
@@ -43,6 +46,16 @@ def docstrings():
         text = getattr(value, "__doc__", None) or ""
         if ">>>" in text and name != "prepare":
             run(name, text, {"parbake": parbake})
+
+
+@check("tvm_ffi", "torch")
+def the_example_serves():
+    """The tokens of a whole model, prefill and decode, are those of PyTorch."""
+    words = [sys.executable, CHECKOUT / "examples/serve/serve.py", "--device", Setup.device]
+    path = os.pathsep.join(p for p in sys.path if p)
+    ran = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    print(ran.stdout, end="")
 
 
 @check("tvm_ffi", "torch")

@@ -186,6 +186,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Planned):
         q_len_per_req: int | None = None,
         skip_softmax_threshold_scale_factor: Any = None,
         kv_cache_sf: Any = None,
+        score: Any = None,
     ) -> Any:
         """Attention of the batch that was planned: one launch.
 
@@ -206,6 +207,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Planned):
             q_len_per_req: That of the plan, or None.
             skip_softmax_threshold_scale_factor: Not supported.
             kv_cache_sf: Not supported.
+            score: A `ScoreVariant`, or what its `given` returns. None: scores are as the plan says.
 
         Returns:
             The outputs; with `return_lse`, them and the logarithms, which are -inf where no key is seen.
@@ -222,7 +224,7 @@ class BatchDecodeWithPagedKVCacheWrapper(Planned):
         if kv_cache_sf is not None or skip_softmax_threshold_scale_factor is not None:
             refuse_given(self._where, kv_cache_sf=kv_cache_sf, skip_softmax_threshold_scale_factor=skip_softmax_threshold_scale_factor)
         k, v = self._planes(paged_kv_cache)
-        return self._launch(q, k, v, out, lse, return_lse, scale, v_scale, sinks)
+        return self._launch(q, k, v, out, lse, return_lse, scale, v_scale, sinks, score)
 
     def run_return_lse(self, q: torch.Tensor, paged_kv_cache: Any, **options: Any) -> Any:
         """`run` with `return_lse`."""

@@ -204,6 +204,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Prefill):
         skip_softmax_threshold_scale_factor: Any = None,
         use_fp16_softmax: Any = None,
         uses_spcompress: Any = None,
+        score: Any = None,
     ) -> Any:
         """Attention of the batch that was planned: one launch.
 
@@ -223,6 +224,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Prefill):
             window_left: That of the plan, or None.
             sinks: f32 [num_qo_heads]: for each head one more score, which leads to no value.
             kv_cache_sf: Not supported, nor are skip_softmax_threshold_scale_factor, use_fp16_softmax and uses_spcompress.
+            score: A `ScoreVariant`, or what its `given` returns. None: scores are as the plan says.
 
         Returns:
             The outputs; with `return_lse`, them and the logarithms, which are -inf where no key is seen.
@@ -245,7 +247,7 @@ class BatchPrefillWithPagedKVCacheWrapper(Prefill):
                 uses_spcompress=uses_spcompress,
             )
         k, v = self._planes(paged_kv_cache)
-        return self._launch(q, k, v, out, lse, return_lse, scale, v_scale, sinks)
+        return self._launch(q, k, v, out, lse, return_lse, scale, v_scale, sinks, score)
 
     def run_return_lse(self, q: torch.Tensor, paged_kv_cache: Any, **options: Any) -> Any:
         """`run` with `return_lse`."""

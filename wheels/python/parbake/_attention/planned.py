@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from parbake._attention import wrong
+from parbake._attention.score import scored
 from parbake._attention.wrong import refuse
 from parbake.attention import attention_plan, batch_attention
 
@@ -242,10 +243,12 @@ class Planned:
         scale: float,
         v_scale: float | None,
         sinks: torch.Tensor | None,
+        score: Any = None,
     ) -> Any:
         """Attention of the batch. k and v are [pages, page_size, kv_heads, dim]."""
         if q.shape != self._seen or k.shape != self._k_seen or v.shape != self._v_seen or q.dtype is not self._q_seen:
             self._see(q, k, v)
+        changes = self._modifiers if score is None else scored(self._where, self._modifiers, score)
         try:
             o, sums = batch_attention(
                 self._plan,
@@ -267,7 +270,7 @@ class Planned:
                 o=out,
                 lse=(True if lse is None else lse) if return_lse else None,
                 target=self._target,
-                **self._modifiers,
+                **changes,
             )
         except ValueError as error:
             self._explain(error)

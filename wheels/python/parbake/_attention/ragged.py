@@ -155,6 +155,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(Prefill):
         enable_pdl: bool | None = None,
         sinks: torch.Tensor | None = None,
         kv_cache_sf: Any = None,
+        score: Any = None,
     ) -> Any:
         """Attention of the batch that was planned: one launch.
 
@@ -172,7 +173,7 @@ class BatchPrefillWithRaggedKVCacheWrapper(Prefill):
             refuse_given(self._where, o_scale=o_scale, kv_cache_sf=kv_cache_sf)
         if self._hnd:
             k, v = k.transpose(0, 1), v.transpose(0, 1)
-        return self._launch(q, k.unsqueeze(1), v.unsqueeze(1), out, lse, return_lse, scale, v_scale, sinks)
+        return self._launch(q, k.unsqueeze(1), v.unsqueeze(1), out, lse, return_lse, scale, v_scale, sinks, score)
 
     def run_return_lse(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Any:
         """`run` with `return_lse`."""

@@ -52,6 +52,14 @@ def masked_by(mask: tuple[torch.Tensor, torch.Tensor]) -> dict[str, Any]:
     return {"mask": mask[0], "mask_indptr": mask[1], "score": "modified"}
 
 
+def scored(where: str, changes: dict[str, Any], score: Any) -> dict[str, Any]:
+    """Arguments with a caller's own score, which nothing but a rotary embedding may be beside."""
+    beside = [name for name in changes if name not in ("score", "rope_theta", "rope_scale")]
+    if beside:
+        refuse(ValueError, where, "score", f"none beside {beside[0]}: the snippet may do that too", repr(score))
+    return {**changes, "score": score}
+
+
 def needs(where: str, argument: str, taken: str) -> None:
     """Refuses what no kernel has yet."""
     if taken not in _TAKEN:

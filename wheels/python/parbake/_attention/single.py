@@ -8,7 +8,7 @@ import torch
 
 from parbake._attention import wrong
 from parbake._attention.planned import _BLOCKS, _NO_SCALE, attention_workspace_size, plan_words, processors
-from parbake._attention.score import modifiers, needs
+from parbake._attention.score import modifiers, needs, scored
 from parbake._attention.wrong import refuse, refuse_given
 from parbake.attention import attention_plan, batch_attention
 from parbake.quantization import packbits
@@ -35,6 +35,7 @@ def single_decode_with_kv_cache(
     rope_theta: float | None = None,
     return_lse: bool = False,
     *,
+    score: Any = None,
     target: str | None = None,
 ) -> Any:
     """Attention of one query over the keys and values of one request.
@@ -57,6 +58,7 @@ def single_decode_with_kv_cache(
         rope_scale: For "ROPE_LLAMA"; None: 1.
         rope_theta: For "ROPE_LLAMA"; None: 10000.
         return_lse: Returns the logarithms of the sums of exponentials too, to the base 2.
+        score: A `ScoreVariant`, or what its `given` returns. None: scores are as the other arguments say.
         target: "host" runs tensors in CPU memory on the CPU, for correctness.
 
     Returns:
@@ -72,6 +74,8 @@ def single_decode_with_kv_cache(
     if q.dim() != 2:
         refuse(ValueError, where, "q", "[qo_heads, head_dim]", list(q.shape))
     changes = modifiers(where, q.shape[0], q.device, None, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta)
+    if score is not None:
+        changes = scored(where, changes, score)
     scales = (sm_scale, q_scale, k_scale, v_scale)
     o, lse = _attend(where, q.unsqueeze(0), k, v, kv_layout, False, window_left, scales, changes, return_lse, target)
     return (o.squeeze(0), lse.squeeze(0)) if return_lse else o.squeeze(0)
@@ -102,6 +106,7 @@ def single_prefill_with_kv_cache(
     k_scale: float | None = None,
     v_scale: float | None = None,
     *,
+    score: Any = None,
     target: str | None = None,
 ) -> Any:
     """Attention of the queries of one request over its keys and values.
@@ -133,6 +138,7 @@ def single_prefill_with_kv_cache(
         kv_cache_sf: Not supported.
         k_scale: A number that keys are to be multiplied by.
         v_scale: One for values.
+        score: A `ScoreVariant`, or what its `given` returns. None: scores are as the other arguments say.
         target: "host" runs tensors in CPU memory on the CPU, for correctness.
 
     Returns:
@@ -158,6 +164,8 @@ def single_prefill_with_kv_cache(
             bits = packbits(custom_mask.reshape(-1), "little", target=target)
         mask = (bits, torch.tensor([0, bits.shape[0]], dtype=torch.int32).to(q.device, non_blocking=True))
     changes = modifiers(where, q.shape[1], q.device, mask, pos_encoding_mode, logits_soft_cap, rope_scale, rope_theta)
+    if score is not None:
+        changes = scored(where, changes, score)
     scales = (
         sm_scale,
         scale_q,
