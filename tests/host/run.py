@@ -253,7 +253,7 @@ VEC = "include/parbake/vec.cuh"
 # (what, file, text, replacement); the text occurs once.
 MUTANTS = [
     ("no barrier in block_sum", BLOCK, "    __syncthreads();\n", ""),
-    ("sum over half the lanes", WARP, "m = kLanes / 2", "m = kLanes / 4"),
+    ("sum over half the lanes", WARP, "m = kLanes / 2; m; m >>= 1) v =", "m = kLanes / 4; m; m >>= 1) v ="),
     ("absent warps are summed", BLOCK, "lane_id() < blockDim.x / 32 ? slots[lane_id()] : Op::kNone", "slots[lane_id()]"),
     ("the last warp is left out", BLOCK, "lane_id() < blockDim.x / 32 ?", "lane_id() + 1 < blockDim.x / 32 ?"),
     ("threads without a row leave", RMS, "    const Tile tile(x,", "    if (row >= p.rows) return;\n    const Tile tile(x,"),

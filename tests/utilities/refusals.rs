@@ -66,6 +66,7 @@ const REFUSED: &[Refused] = &[
     of("append_paged_mla_kv_cache", &[("tokens", MANY), ("ckv_dim", 4096)], &[], &[], &["rows of this size"]),
     of("concat_mla_k", &[("tokens", MANY), ("heads", 128)], &[], &[], &["rows of this size"]),
     of("copy_blocks", &[("pairs", MANY), ("block", 1 << 20)], &[], &[], &["rows of this size"]),
+    of("embedding", &[("tokens", MANY), ("hidden", 1 << 20)], &[], &[], &["rows of this size"]),
     of("mxfp8_quantize", &[("hidden", 100)], &[], &[], &["whole blocks of 32", "hidden = 100"]),
     of("mxfp8_quantize", &[("scale_rows", 7)], &[], &[], &["scale", "for layout 2"]),
     of("mxfp8_dequantize", &[("scale_columns", 3)], &[("layout", 0.0)], &[], &["scale", "for layout 0"]),

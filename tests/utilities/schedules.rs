@@ -60,6 +60,7 @@ fn cases() -> Vec<Case> {
         new("append_paged_mla_kv_cache", &paged).dims(&[("ckv_dim", 48), ("kpe_dim", 16)]),
         new("concat_mla_k", &[("tokens", 5), ("heads", 3), ("nope_dim", 16), ("rope_dim", 8)]),
         new("copy_blocks", &[("blocks", 9), ("block", 100), ("pairs", 4)]),
+        new("embedding", &[("tokens", 9), ("vocab", 33), ("hidden", 100)]),
         new("get_batch_indices_positions", &[("nnz", 100), ("batch", 7)]),
         new("get_seq_lens", &[("batch", 7)]),
         new("apply_rope", &heads).with("pos_ids"),
