@@ -36,6 +36,10 @@ mod batch_attention_reference;
 mod block_scale_interleave_launch;
 #[path = "../kernels/quantization/block_scale_interleave/reference.rs"]
 mod block_scale_interleave_reference;
+#[path = "../kernels/gemm/bmm/launch.rs"]
+mod bmm_launch;
+#[path = "../kernels/gemm/bmm/reference.rs"]
+mod bmm_reference;
 #[path = "../kernels/cascade/cascade.rs"]
 mod cascade;
 #[path = "../kernels/sampling/chain_speculative_sampling/launch.rs"]
@@ -98,6 +102,8 @@ mod fused_add_rmsnorm_reference;
 mod gated_rmsnorm_launch;
 #[path = "../kernels/norm/gated_rmsnorm/reference.rs"]
 mod gated_rmsnorm_reference;
+#[path = "../kernels/gemm/gemm.rs"]
+mod gemm;
 #[path = "../kernels/page/get_batch_indices_positions/launch.rs"]
 mod get_batch_indices_positions_launch;
 #[path = "../kernels/page/get_batch_indices_positions/reference.rs"]
@@ -106,6 +112,10 @@ mod get_batch_indices_positions_reference;
 mod get_seq_lens_launch;
 #[path = "../kernels/page/get_seq_lens/reference.rs"]
 mod get_seq_lens_reference;
+#[path = "../kernels/gemm/group_mm/launch.rs"]
+mod group_mm_launch;
+#[path = "../kernels/gemm/group_mm/reference.rs"]
+mod group_mm_reference;
 #[path = "../kernels/norm/layernorm/launch.rs"]
 mod layernorm_launch;
 #[path = "../kernels/norm/layernorm_quant/launch.rs"]
@@ -290,6 +300,22 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: Some(merge_states_launch::check),
         reference: merge_states_reference::reference,
         draw: Some(merge_states_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "bmm",
+        select: bmm_launch::select,
+        arrange: bmm_launch::arrange,
+        check: Some(bmm_launch::check),
+        reference: bmm_reference::reference,
+        draw: Some(bmm_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "group_mm",
+        select: group_mm_launch::select,
+        arrange: group_mm_launch::arrange,
+        check: Some(group_mm_launch::check),
+        reference: group_mm_reference::reference,
+        draw: Some(group_mm_reference::draw),
     },
     crate::binding::Binding {
         op: "fused_add_rmsnorm",

@@ -617,6 +617,130 @@ PARBAKE_API int parbake_merge_states(
     const parbake_tensor *v_merged, const parbake_tensor *s_merged, const parbake_tensor *v, const parbake_tensor *s,
     parbake_error **error);
 
+#define PARBAKE_BMM_ACTIVATION_DEFAULT 0
+#define PARBAKE_BMM_PROCESSORS_DEFAULT 132
+/**
+ * Products of matrices, batch by batch: out = activation(a_scale · b_scale · a bᵀ + bias).
+ *
+ * @param out [batch, m, n], written: the results. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param partial [partial_words], read and written; may be absent: with tickets: room for pieces along k, of
+ *   any content. With it products of few rows are cut into as many pieces as keep the device busy. Element
+ *   type f32; dense; overlaps no other tensor.
+ * @param tickets [ticket_words], read and written; may be absent: with partial: zeros, which are zeros again
+ *   after the launch. Element type i32; dense; overlaps no other tensor.
+ * @param a [batch, m, k], read: the left operand. Element type f16 or bf16 or e4m3 or e5m2; the last 0
+ *   dimensions dense, other strides are free, 0 or more.
+ * @param b [batch, n, k], read: the right operand, as weights lie: a row for each column of out. A matrix [k,
+ *   n] is given as its transposed view. Element type f16 or bf16 or e4m3 or e5m2; the last 0 dimensions
+ *   dense, other strides are free, 0 or more.
+ * @param bias [n], read; may be absent: what is added to each row. Element type f16 or bf16 or f32, the same
+ *   for all such tensors; dense.
+ * @param a_scale [a_scale_batch, a_scale_rows, a_scale_blocks], read; may be absent: factors of a: of all of
+ *   it, of rows, or of 1 × 128 or 128 × 128 elements. Element type f32; the last 0 dimensions dense, other
+ *   strides are free, 0 or more.
+ * @param b_scale [b_scale_batch, b_scale_rows, b_scale_blocks], read; may be absent: factors of b: of all of
+ *   it, of rows, or of 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are
+ *   free, 0 or more.
+ * @param activation 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu; from 0 to 4;
+ *   PARBAKE_BMM_ACTIVATION_DEFAULT.
+ * @param processors multiprocessors of the device, by which tiles and pieces are chosen; from 1 to 1024;
+ *   PARBAKE_BMM_PROCESSORS_DEFAULT.
+ *
+ * batch: matrices, from 0 to 2147483647.
+ * m: rows of a, from 0 to 2147483647.
+ * n: rows of b, columns of out, from 0 to 2147483647.
+ * k: elements of a row of a and of b; 0: products are 0, from 0 to 1073741824.
+ * a_scale_batch: 1 or batch, from 1 to 2147483647.
+ * a_scale_rows: factors of a along m: 1, one for each row, or one for 128 rows, from 0 to 2147483647.
+ * a_scale_blocks: factors of a along k: 1, or with operands of 8 bits one for 128 elements, from 0 to
+ *   2147483647.
+ * b_scale_batch: 1 or batch, from 1 to 2147483647.
+ * b_scale_rows: factors of b along n: 1, one for each row, or one for 128 rows; not one for each if there are
+ *   several along k, from 0 to 2147483647.
+ * b_scale_blocks: factors of b along k, as those of a, from 0 to 2147483647.
+ * partial_words: room for pieces: as many words as a tile has elements, for each tile and piece, from 0 to
+ *   1099511627776.
+ * ticket_words: at least the tiles that are cut into pieces, from 0 to 2147483647.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ * Does not exist with b_dtype bf16 or e4m3 or e5m2, dtype f16: operands of 16 bits have one type.
+ * Does not exist with b_dtype f16 or e4m3 or e5m2, dtype bf16: operands of 16 bits have one type.
+ * Does not exist with b_dtype f16 or bf16, dtype e4m3 or e5m2: an operand of 8 bits goes with one of 8 bits.
+ * Does not exist with b_dtype e5m2, dtype e5m2: e5m2 is for one of the operands; with two bits of precision
+ *   in both no product is worth having.
+ * Does not exist with dtype f16, out_dtype bf16: results have the type of the operands, or f32.
+ * Does not exist with dtype bf16, out_dtype f16: results have the type of the operands, or f32.
+ */
+PARBAKE_API int parbake_bmm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *partial, const parbake_tensor *tickets, const parbake_tensor *a, const parbake_tensor *b, const parbake_tensor *bias, const parbake_tensor *a_scale, const parbake_tensor *b_scale,
+    int32_t activation, int32_t processors,
+    parbake_error **error);
+
+#define PARBAKE_GROUP_MM_ACTIVATION_DEFAULT 0
+#define PARBAKE_GROUP_MM_TILE_ROWS_DEFAULT 0
+#define PARBAKE_GROUP_MM_PROCESSORS_DEFAULT 132
+/**
+ * Products of rows with the matrix of their group: out = activation(a_scale · b_scale · a b[group]ᵀ +
+ * bias[group]).
+ *
+ * @param out [m, n], read and written: the results; rows of no group stay as they are. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param a [tokens, k], read: the rows. Element type f16 or bf16 or e4m3, the same for all such tensors; the
+ *   last 0 dimensions dense, other strides are free, 0 or more.
+ * @param b [matrices, n, k], read: a matrix for each group, as weights lie: a row for each column of out.
+ *   Matrices [k, n] are given as their transposed view. Element type f16 or bf16 or e4m3, the same for all
+ *   such tensors; the last 0 dimensions dense, other strides are free, 0 or more.
+ * @param indptr [groups+1], read; may be absent: where the rows of each group begin. One of indptr, lengths
+ *   and ids says which rows are a group's. Element type i32; dense.
+ * @param lengths [groups], read; may be absent: how many rows each group has: those of group g are g · m /
+ *   groups and the following. Element type i32; dense.
+ * @param ids [m], read; may be absent: the group of each row; what is no group has no results. Rows of one
+ *   group should be neighbours: a tile is computed once for each group in it. Element type i32; dense.
+ * @param rows [m], read; may be absent: for each row of out the row of a; what is no row has no results.
+ *   Absent: the same row. Element type i32; dense.
+ * @param weights [groups], read; may be absent: for each group its matrix; what is no matrix has no results.
+ *   Absent: that of the same number. Element type i32; dense.
+ * @param bias [matrices, n], read; may be absent: what is added to each row of a group. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param a_scale [a_scale_rows, a_scale_blocks], read; may be absent: factors of a: of all of it, of rows, or
+ *   of 1 × 128 or 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are free,
+ *   0 or more.
+ * @param b_scale [b_scale_matrices, b_scale_rows, b_scale_blocks], read; may be absent: factors of b: of all
+ *   of it, of each matrix, of rows, or of 128 × 128 elements. Element type f32; the last 0 dimensions dense,
+ *   other strides are free, 0 or more.
+ * @param activation 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu; from 0 to 4;
+ *   PARBAKE_GROUP_MM_ACTIVATION_DEFAULT.
+ * @param tile_rows rows of a tile: 16, 64 or 128; 0: by the mean of groups; from 0 to 128;
+ *   PARBAKE_GROUP_MM_TILE_ROWS_DEFAULT.
+ * @param processors multiprocessors of the device, by which tiles are chosen; from 1 to 1024;
+ *   PARBAKE_GROUP_MM_PROCESSORS_DEFAULT.
+ *
+ * m: rows of out, from 0 to 2147483392.
+ * n: rows of a matrix, columns of out, from 0 to 2147483647.
+ * k: elements of a row of a and of b; 0: products are 0, from 0 to 1073741824.
+ * tokens: rows of a; without rows as many as m, from 0 to 2147483647.
+ * matrices: matrices of b; without weights at least as many as groups, from 0 to 2147483647.
+ * groups: groups of rows; with ids and without weights as many as matrices, from 0 to 16777216.
+ * a_scale_rows: factors of a along tokens: 1, one for each row, or one for 128 rows, from 0 to 2147483647.
+ * a_scale_blocks: factors of a along k: 1, or with operands of 8 bits one for 128 elements, from 0 to
+ *   2147483647.
+ * b_scale_matrices: 1 or matrices, from 0 to 2147483647.
+ * b_scale_rows: factors of b along n: 1, one for each row, or one for 128 rows; not one for each if there are
+ *   several along k, from 0 to 2147483647.
+ * b_scale_blocks: factors of b along k, as those of a, from 0 to 2147483647.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ * Does not exist with dtype f16, out_dtype bf16: results have the type of the operands, or f32.
+ * Does not exist with dtype bf16, out_dtype f16: results have the type of the operands, or f32.
+ */
+PARBAKE_API int parbake_group_mm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *a, const parbake_tensor *b, const parbake_tensor *indptr, const parbake_tensor *lengths, const parbake_tensor *ids, const parbake_tensor *rows, const parbake_tensor *weights, const parbake_tensor *bias, const parbake_tensor *a_scale, const parbake_tensor *b_scale,
+    int32_t activation, int32_t tile_rows, int32_t processors,
+    parbake_error **error);
+
 #define PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT 1e-6
 #define PARBAKE_FUSED_ADD_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
 /**
