@@ -148,8 +148,7 @@ fn tactics(op: &Op, text: &mut String) {
 fn exclusion(exclude: &Exclude, text: &mut String) {
     let values = |values: &[_]| values.iter().map(|v| format!("{v}")).collect::<Vec<_>>().join(" or ");
     let when = exclude.when.iter().map(|(name, v)| format!("`{name}` = {}", values(v)));
-    let below = exclude.below.map(|target| format!("below {target}"));
-    let conditions: Vec<_> = when.chain(below).collect();
+    let conditions: Vec<_> = when.chain(exclude.place()).collect();
     let _ = writeln!(text, "- {}: {}", conditions.join(" and "), exclude.reason);
 }
 

@@ -89,8 +89,8 @@ pub(crate) fn notes(op: &Op) -> Vec<String> {
         let list = |values: &[Value]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         let when: Vec<String> = e.when.iter().map(|(n, v)| format!(" {n} {}", list(v))).collect();
         let with = if when.is_empty() { String::new() } else { format!(" with{}", when.join(",")) };
-        let below = e.below.map(|b| format!(" below {b}")).unwrap_or_default();
-        notes.push(format!("Does not exist{with}{below}: {}.", e.reason));
+        let place = e.place().map(|place| format!(" {place}")).unwrap_or_default();
+        notes.push(format!("Does not exist{with}{place}: {}.", e.reason));
     }
     notes
 }

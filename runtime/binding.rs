@@ -6,6 +6,7 @@
 pub use crate::check::Wrong;
 pub use crate::random::Random;
 pub use crate::tensor::Tensor;
+pub use crate::tensor_map::TensorMap;
 use parbake_model::dtype::DType;
 use parbake_model::op::Op;
 use parbake_model::snippet::MAX_PARAMS;
@@ -163,6 +164,8 @@ pub struct Launch {
     pub shared: u32,
     /// Blocks of a cluster, along x; 1 where there are no clusters.
     pub cluster: u32,
+    /// Tensor maps that the struct begins with, as descriptions.
+    pub maps: u32,
     /// Bytes of the struct if its fields are parameters of their own, at their places; 0 if it is the one parameter.
     pub plain: usize,
 }
@@ -171,7 +174,7 @@ impl Launch {
     /// A launch without shared memory and without clusters.
     #[must_use]
     pub fn new(params: Params, grid: [u32; 3], threads: u32) -> Self {
-        Self { params, grid, block: [threads, 1, 1], shared: 0, cluster: 1, plain: 0 }
+        Self { params, grid, block: [threads, 1, 1], shared: 0, cluster: 1, maps: 0, plain: 0 }
     }
     /// With dynamic shared memory.
     #[must_use]
@@ -182,6 +185,11 @@ impl Launch {
     #[must_use]
     pub fn plain<T: Copy>(params: T, grid: [u32; 3], threads: u32) -> Self {
         Self { plain: size_of::<T>(), ..Self::new(Params::new(params), grid, threads) }
+    }
+    /// With so many descriptions of tensor maps at the beginning of the struct, which the launch replaces by maps.
+    #[must_use]
+    pub fn maps(self, count: u32) -> Self {
+        Self { maps: count, ..self }
     }
     /// With clusters of so many blocks, which divide the grid along x.
     #[must_use]

@@ -4,6 +4,7 @@ use crate::binding::Launch;
 use crate::decision::{Decision, Origin};
 use crate::driver::{self, Current, DriverError, Handle, Ready, RelaxedCapture, capturing};
 use crate::error::Error;
+use crate::tensor_map;
 use cudarc::driver::sys;
 use parbake_model::identity::Spec;
 use parbake_model::{Digest, Target, Toolkit};
@@ -222,6 +223,11 @@ impl Kernel {
                 let _current = Current::enter(ready, *ordinal)?;
                 if launch.shared > shared.load(Ordering::Relaxed) {
                     raise_shared(ready, *function, shared, launch.shared)?;
+                }
+                if launch.maps > 0 {
+                    tensor_map::encode(ready, &mut launch.params.0, launch.maps)?;
+                    // A launch that is made again has them.
+                    launch.maps = 0;
                 }
                 let mut attributes = [cluster(launch.cluster)];
                 let count = u32::from(launch.cluster > 1);

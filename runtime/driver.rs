@@ -95,6 +95,7 @@ table! {
     kernel_function: fn(*mut Handle, Handle) = "cuKernelGetFunction";
     function_set: fn(Handle, c_int, c_int) = "cuFuncSetAttribute";
     launch: fn(*const sys::CUlaunchConfig, Handle, *mut *mut c_void, *mut *mut c_void) = "cuLaunchKernelEx";
+    tensor_map: fn(*mut c_void, c_int, c_uint, *const c_void, *const u64, *const u64, *const u32, *const u32, c_int, c_int, c_int, c_int) = "cuTensorMapEncodeTiled";
     capture_mode: fn(*mut c_int) = "cuThreadExchangeStreamCaptureMode";
     stream_is_capturing: fn(Handle, *mut c_int) = "cuStreamIsCapturing";
     mem_alloc: fn(*mut u64, usize) = "cuMemAlloc_v2";

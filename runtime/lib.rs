@@ -117,6 +117,7 @@ mod snippet;
 mod stats;
 pub mod store;
 mod tensor;
+mod tensor_map;
 pub mod trial;
 mod version;
 pub mod workspace;

@@ -10,6 +10,8 @@ mod common;
 mod fake;
 #[path = "driver/log.rs"]
 mod log;
+#[path = "driver/maps.rs"]
+mod maps;
 
 use common::{World, norm};
 use fake::{Machine, bundle, calls, name_of, setting};

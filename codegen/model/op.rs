@@ -205,8 +205,20 @@ pub struct Exclude {
     /// Only on GPU architectures below this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<Target>,
+    /// On every target but this one, the host target among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub except: Option<Target>,
     /// Why.
     pub reason: String,
+}
+
+impl Exclude {
+    /// Where the combination does not exist, in words; none: nowhere.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        let below = self.below.map(|target| format!("below {target}"));
+        below.or_else(|| self.except.map(|target| format!("except on {target}")))
+    }
 }
 
 /// A value of an axis (text) or of a tactic (number).

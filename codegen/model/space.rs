@@ -80,12 +80,13 @@ pub fn check(op: &Op, spec: &Spec, target: Option<Target>) -> Result<(), Unsuppo
 }
 
 fn applies(exclude: &Exclude, spec: &Spec, target: Option<Target>) -> bool {
-    let here = match (exclude.below, target) {
+    let below = match (exclude.below, target) {
         (None, _) => true,
         (Some(_), None | Some(Target::Host)) => false,
         (Some(below), Some(target)) => target.arch() < below.arch(),
     };
-    here && exclude.when.iter().all(|(name, values)| values.iter().any(|value| has(spec, name, value)))
+    let elsewhere = exclude.except.is_none_or(|only| target.is_some_and(|target| target != only));
+    below && elsewhere && exclude.when.iter().all(|(name, values)| values.iter().any(|value| has(spec, name, value)))
 }
 
 fn has(spec: &Spec, name: &str, value: &Value) -> bool {

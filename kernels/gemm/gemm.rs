@@ -28,8 +28,12 @@ pub(crate) struct Tile {
     pub line: i64,
     /// Stages in shared memory.
     pub stages: i64,
-    /// Percent of what tensor cores do at best that the main loop reaches where nothing else holds it up.
+    /// Percent of what mma.sync does at best that the main loop reaches where nothing else holds it up.
     pub percent: i64,
+    /// Blocks of a multiprocessor that hide each other's waiting.
+    pub together: i64,
+    /// Whether it may be cut along k.
+    pub cuts: bool,
 }
 
 impl Tile {
@@ -51,7 +55,7 @@ impl Tile {
             128 => 95,
             _ => 100,
         };
-        Self { id, rows, columns, threads, depth: line / bytes, line, stages, percent }
+        Self { id, rows, columns, threads, depth: line / bytes, line, stages, percent, together: 3, cuts: true }
     }
     /// Dynamic shared memory.
     pub(crate) fn shared(&self) -> u32 {
@@ -139,7 +143,7 @@ impl Work {
             f(self.groups * (self.m + self.n) * self.k * self.bytes + self.groups * self.m * self.n * self.out_bytes);
         let far = once / 2200.0;
         // A stage that has to wait for memory; the others of the ring are under way meanwhile.
-        let together = f(div_ceil(blocks, self.processors).min(MOST_TOGETHER));
+        let together = f(div_ceil(blocks, self.processors).min(tile.together));
         let wait = rounds / together * f(stages) * 900.0 / f(tile.stages - 1);
         let pieces_cost =
             if pieces > 1 { 1500.0 + f(blocks * tile.size() * 8) / 3000.0 + f(pieces) * 60.0 } else { 0.0 };
@@ -150,7 +154,7 @@ impl Work {
     /// Into how many pieces along k a tile is best cut, and what it costs then.
     pub(crate) fn best(&self, tile: Tile) -> (i64, f64) {
         let (tiles, all) = (self.tiles(tile), div_ceil(self.k, tile.depth));
-        let fits = |pieces: i64| tiles <= self.tickets && pieces * tiles * tile.size() <= self.room;
+        let fits = |pieces: i64| tile.cuts && tiles <= self.tickets && pieces * tiles * tile.size() <= self.room;
         let mut best = (1, self.cost(tile, 1));
         for want in [2, 3, 4, 6, 8, 12, 16, 24, 32] {
             // No piece without a stage.
@@ -168,18 +172,18 @@ impl Work {
 
     /// The tiles, best first.
     pub(crate) fn order(&self) -> ([u32; 4], usize) {
-        let mut list = [(0, f64::INFINITY); 4];
-        let tiles = tiles(self.bytes);
-        for (entry, &id) in list.iter_mut().zip(tiles) {
-            *entry = (id, self.best(Tile::of(id, self.bytes)).1);
+        self.order_of(tiles(self.bytes), Tile::of)
+    }
+    /// Of these, best first; and how many they are.
+    pub(crate) fn order_of<const N: usize>(&self, ids: &[u32], of: fn(u32, i64) -> Tile) -> ([u32; N], usize) {
+        let mut list = [(0, f64::INFINITY); N];
+        for (entry, &id) in list.iter_mut().zip(ids) {
+            *entry = (id, self.best(of(id, self.bytes)).1);
         }
         list.sort_by(|a, b| a.1.total_cmp(&b.1));
-        (list.map(|e| e.0), tiles.len())
+        (list.map(|e| e.0), ids.len())
     }
 }
-
-/// Blocks that hide each other's waiting.
-const MOST_TOGETHER: i64 = 3;
 
 /// Rounded up.
 pub(crate) fn div_ceil(n: i64, by: i64) -> i64 {

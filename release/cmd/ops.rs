@@ -224,8 +224,7 @@ fn when(exclude: &Exclude) -> String {
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
         format!("{name}={}", values.join("|"))
     });
-    let below = exclude.below.map(|target| format!("below {target}"));
-    let text = words(terms.chain(below));
+    let text = words(terms.chain(exclude.place()));
     if text.is_empty() { "ever".to_owned() } else { text }
 }
 

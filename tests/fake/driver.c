@@ -357,6 +357,22 @@ API int cuFuncSetAttribute(void *f, int attribute, int value) {
     return result;
 }
 
+/* What the map holds is the description once more: the first words in the order of the arguments. */
+API int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *data, const uint64_t *dims, const uint64_t *strides,
+                               const unsigned *box, const unsigned *steps, int interleave, int swizzle, int l2, int fill) {
+    uint64_t bytes = type == 0 ? 1 : 2;
+    int result = rank != 3 || (uintptr_t)data % 16 || (uintptr_t)map % 64 || box[0] * bytes != 128 || interleave || fill;
+    for (unsigned i = 0; i < 3 && !result; i++) {
+        result = !dims[i] || dims[i] > (uint64_t)1 << 32 || !box[i] || box[i] > 256 || steps[i] != 1;
+        if (i < 2) result |= !strides[i] || strides[i] % 16 || strides[i] >> 40;
+    }
+    if (!result) memset(map, 0x5a, 128);
+    say(__func__, result, "type=%d dims=%llu,%llu,%llu strides=%llu,%llu box=%u,%u,%u swizzle=%d l2=%d", type,
+        (unsigned long long)dims[0], (unsigned long long)dims[1], (unsigned long long)dims[2],
+        (unsigned long long)strides[0], (unsigned long long)strides[1], box[0], box[1], box[2], swizzle, l2);
+    return result;
+}
+
 typedef struct { unsigned grid[3], block[3], shared; void *stream, *attributes; unsigned n; } Launch;
 
 API int cuLaunchKernelEx(const Launch *launch, void *f, void **params, void **extra) {

@@ -5,6 +5,8 @@
 #include "parbake/abi.h"
 
 typedef struct pb_bmm_params {
+    pb_tensor_map a_map; /* of a and b, for Hopper's copy engine: boxes of a tile's rows */
+    pb_tensor_map b_map;
     const void* a;       /* [batch, m, k] */
     const void* b;       /* [batch, n, k] */
     void* out;           /* [batch, m, n] */

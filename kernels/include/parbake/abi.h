@@ -12,6 +12,12 @@ typedef unsigned int pb_u32;
 typedef long long pb_i64;
 typedef unsigned long long pb_u64;
 
+/* A tensor that the copy engine knows, from sm_90 on. A launcher leaves its description here (`TensorMap` of the runtime),
+ * the library what the driver makes of it. */
+typedef struct __attribute__((aligned(64))) pb_tensor_map {
+    pb_u64 words[16];
+} pb_tensor_map;
+
 /* The offset of field f in struct T as a constant expression: usable in static_assert and _Static_assert. */
 #if defined(__CUDACC_RTC__)
 #define PB_OFFSETOF(T, f) ((pb_u64)__INTADDR__(&(((T*)0)->f)))
