@@ -19,7 +19,7 @@ template <class T_, class Out_, int kTile, bool kTall_> struct HopperShape {
     static constexpr int kRows = 64 * kGroups, kComputing = 128 * kGroups, kThreads = kComputing + 128;
     static constexpr int kDepth = 128 / (int)sizeof(T), kSteps = 4;
     static constexpr int kLeftBytes = kRows * 128, kRightBytes = kColumns * 128, kStageBytes = kLeftBytes + kRightBytes;
-    static constexpr int kCount = kColumns / 2;  // sums of a thread
+    static constexpr int kCount = kColumns / 8;  // sums of a thread, four by four
     // Registers of a thread of the warps that load, and of those that compute.
     static constexpr int kFewer = 40, kMore = 232;
     // Whether a tile may be cut along k; the largest are for results that are large enough without.
@@ -64,7 +64,7 @@ struct HopperTile {
 // panel of sums.
 template <class S, class End> struct Hopper {
     using T = typename S::T;
-    using Sums = float[S::kCount];
+    using Sums = float[S::kCount][4];
     const HopperWork& work;
     const pb_tensor_map &left, &right;
     const End& end;
@@ -144,7 +144,7 @@ template <class S, class End> struct Hopper {
             const HopperTile tile(work, n);
             Sums sums;
 #pragma unroll
-            for (int i = 0; i < S::kCount; i++) sums[i] = 0.f;
+            for (int i = 0; i < S::kCount; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;
             if constexpr (S::kNarrow) add_8(sums, tile, ring, group);
             else add_16(sums, tile, ring, group);
             if (!S::kSplits || work.splits == 1 || gather(sums, tile)) write(sums, tile, group);
@@ -186,10 +186,10 @@ template <class S, class End> struct Hopper {
             wgmma_hold(d);
             free(ring.at);
 #pragma unroll
-            for (int j = 0; j < S::kCount; j++) {
-                const float right_factor = right_factors[S::kTurned ? j / 4 * 2 + j % 2 : 0];
-                sums[j] = fmaf(d[j], left_factors[j / 2 % 2] * right_factor, sums[j]);
-            }
+            for (int j = 0; j < S::kCount; j++)
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    sums[j][e] = fmaf(d[j][e], left_factors[e / 2] * right_factors[S::kTurned ? 2 * j + e % 2 : 0], sums[j][e]);
             ring.next();
         }
     }
@@ -201,9 +201,7 @@ template <class S, class End> struct Hopper {
         float* const all = work.room + tile.item * work.splits * kSize + thread * 4;
         float* const own = all + (i64)tile.split * kSize;
 #pragma unroll
-        for (int i = 0; i < S::kCount; i += 4)
-            st<16>(own + i * S::kComputing, {{bits_of<u32>(sums[i]), bits_of<u32>(sums[i + 1]), bits_of<u32>(sums[i + 2]),
-                                              bits_of<u32>(sums[i + 3])}});
+        for (int i = 0; i < S::kCount; i++) st<16>(own + i * 4 * S::kComputing, pack<float, 16>(sums[i]));
         bar_sync(1, S::kComputing);
         if (thread == 0) before[0] = ticket(work.tickets + tile.item);
         bar_sync(1, S::kComputing);
@@ -211,14 +209,14 @@ template <class S, class End> struct Hopper {
         if (last) {
             if (thread == 0) st<4>(work.tickets + tile.item, {{0}});  // for the next launch
 #pragma unroll
-            for (int i = 0; i < S::kCount; i++) sums[i] = 0.f;
+            for (int i = 0; i < S::kCount; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;
 #pragma unroll 1
             for (int piece = 0; piece < work.splits; piece++)
 #pragma unroll
-                for (int i = 0; i < S::kCount; i += 4) {
-                    const words<16> w = ld<16>(all + (i64)piece * kSize + i * S::kComputing);
+                for (int i = 0; i < S::kCount; i++) {
+                    const words<16> w = ld<16>(all + (i64)piece * kSize + i * 4 * S::kComputing);
 #pragma unroll
-                    for (int e = 0; e < 4; e++) sums[i + e] += bits_of<float>(w.w[e]);
+                    for (int e = 0; e < 4; e++) sums[i][e] += bits_of<float>(w.w[e]);
                 }
         }
         bar_sync(1, S::kComputing);  // `before` is free again
@@ -238,7 +236,7 @@ template <class S, class End> struct Hopper {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const int r = 16 * warp + 8 * h + lane / 4, at = 8 * j + lane % 4 * 2;
-                    const float x = sums[(c / 8 + j) * 4 + 2 * h], y = sums[(c / 8 + j) * 4 + 2 * h + 1];
+                    const float x = sums[c / 8 + j][2 * h], y = sums[c / 8 + j][2 * h + 1];
                     if constexpr (S::kTurned) {
                         *(float*)(panel + at * S::kPitch + r * 4) = x;
                         *(float*)(panel + (at + 1) * S::kPitch + r * 4) = y;

@@ -1,8 +1,8 @@
 // Products by a group of four warps, with operands in shared memory (wgmma, sm_90a only). Device code only.
 //
 // Operand tiles have rows of 128 bytes at a multiple of 1024 bytes, permuted as the copy engine does with a swizzle of
-// 128 bytes: the 16-byte chunk c of row r lies where chunk c ^ (r % 8) would. Accumulators are f32: row l / 4 + 16 w (and
-// the row 8 below, in the other half of each four), columns 8 j + 2 (l % 4) + {0, 1} for lane l of warp w.
+// 128 bytes: the 16-byte chunk c of row r lies where chunk c ^ (r % 8) would. Accumulators are f32, those of warp w as
+// mma.sync has them: d[j][2 h + i] is row 16 w + 8 h + l / 4, column 8 j + 2 (l % 4) + i for lane l.
 #pragma once
 #include "parbake/fp8.cuh"
 
@@ -33,9 +33,9 @@ template <int kGroups> PB_FN void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
 }
 // An accumulator is not moved to other registers past this point.
-template <int kCount> PB_FN void wgmma_hold(float (&d)[kCount]) {
+template <int kCount> PB_FN void wgmma_hold(float (&d)[kCount][4]) {
 #pragma unroll
-    for (int i = 0; i < kCount; i++) asm volatile("" : "+f"(d[i])::"memory");
+    for (int i = 0; i < kCount; i++) asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
 }
 
 // More registers for the warps that compute, fewer for those that load. All warps of a group come to it.
@@ -46,10 +46,10 @@ template <int kCount> PB_FN void registers_fewer() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// d (64 x kColumns) = a (64 x 32 bytes) b^T, or kAdd: d + that.
+// d (64 x kColumns) = a (64 x 32 bytes) b^T, or kAdd: d + that. `a` is a tile, or registers as mma.sync has them.
 template <class T, int kColumns, bool kTallA = false, bool kTallB = false> struct Wgmma;
 
-#define PB_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PB_D4(i) "+f"(d[(i) / 4][0]), "+f"(d[(i) / 4][1]), "+f"(d[(i) / 4][2]), "+f"(d[(i) / 4][3])
 #define PB_D8(i) PB_D4(i), PB_D4(i + 4)
 #define PB_D16(i) PB_D8(i), PB_D8(i + 8)
 #define PB_D32(i) PB_D16(i), PB_D16(i + 16)
@@ -70,36 +70,42 @@ template <class T, int kColumns, bool kTallA = false, bool kTallB = false> struc
     "%107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, " \
     "%125, %126, %127"
 
-// Of a column count: its registers, their number n, and the names of the operands after them.
-#define PB_WGMMA_16(T, kind, columns, n, a, b, add, ta, tb) \
+// Of a column count: the number n of its registers, and the names of the operands after them.
+#define PB_WGMMA_16(T, kind, columns, n, a, b, c, e, f, g, h) \
     template <bool kTallA, bool kTallB> struct Wgmma<T, columns, kTallA, kTallB> { \
-        template <bool kAdd> static PB_FN void of(float (&d)[n], u64 x, u64 y) { \
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, " add ", 0; wgmma.mma_async.sync.aligned.m64n" #columns \
-                         "k16.f32." kind " {" PB_R##n "}, " a ", " b ", p, 1, 1, " ta ", " tb "; }" \
+        template <bool kAdd> static PB_FN void of(float (&d)[n / 4][4], u64 x, u64 y) { \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, " c ", 0; wgmma.mma_async.sync.aligned.m64n" #columns \
+                         "k16.f32." kind " {" PB_R##n "}, " a ", " b ", p, 1, 1, " e ", " f "; }" \
                          : PB_D##n(0) \
                          : "l"(x), "l"(y), "n"((int)kAdd), "n"(kTallA ? 1 : 0), "n"(kTallB ? 1 : 0)); \
         } \
+        template <bool kAdd> static PB_FN void of(float (&d)[n / 4][4], const u32 (&x)[4], u64 y) { \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, " f ", 0; wgmma.mma_async.sync.aligned.m64n" #columns \
+                         "k16.f32." kind " {" PB_R##n "}, {" a ", " b ", " c ", " e "}, " g ", p, 1, 1, " h "; }" \
+                         : PB_D##n(0) \
+                         : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "n"((int)kAdd), "l"(y), "n"(kTallB ? 1 : 0)); \
+        } \
     };
-#define PB_WGMMA_8(T, kind, columns, n, a, b, add) \
+#define PB_WGMMA_8(T, kind, columns, n, a, b, c) \
     template <> struct Wgmma<T, columns, false, false> { \
-        template <bool kAdd> static PB_FN void of(float (&d)[n], u64 x, u64 y) { \
-            asm volatile("{ .reg .pred p; setp.ne.b32 p, " add ", 0; wgmma.mma_async.sync.aligned.m64n" #columns \
+        template <bool kAdd> static PB_FN void of(float (&d)[n / 4][4], u64 x, u64 y) { \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, " c ", 0; wgmma.mma_async.sync.aligned.m64n" #columns \
                          "k32.f32." kind " {" PB_R##n "}, " a ", " b ", p, 1, 1; }" \
                          : PB_D##n(0) \
                          : "l"(x), "l"(y), "n"((int)kAdd)); \
         } \
     };
-#define PB_WGMMA(columns, n, a, b, add, ta, tb) \
-    PB_WGMMA_16(bf16, "bf16.bf16", columns, n, a, b, add, ta, tb) \
-    PB_WGMMA_16(f16, "f16.f16", columns, n, a, b, add, ta, tb) \
-    PB_WGMMA_8(e4m3, "e4m3.e4m3", columns, n, a, b, add)
+#define PB_WGMMA(columns, n, a, b, c, e, f, g, h) \
+    PB_WGMMA_16(bf16, "bf16.bf16", columns, n, a, b, c, e, f, g, h) \
+    PB_WGMMA_16(f16, "f16.f16", columns, n, a, b, c, e, f, g, h) \
+    PB_WGMMA_8(e4m3, "e4m3.e4m3", columns, n, a, b, c)
 
-PB_WGMMA(8, 4, "%4", "%5", "%6", "%7", "%8")
-PB_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12")
-PB_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20")
-PB_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36")
-PB_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68")
-PB_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132")
+PB_WGMMA(8, 4, "%4", "%5", "%6", "%7", "%8", "%9", "%10")
+PB_WGMMA(16, 8, "%8", "%9", "%10", "%11", "%12", "%13", "%14")
+PB_WGMMA(32, 16, "%16", "%17", "%18", "%19", "%20", "%21", "%22")
+PB_WGMMA(64, 32, "%32", "%33", "%34", "%35", "%36", "%37", "%38")
+PB_WGMMA(128, 64, "%64", "%65", "%66", "%67", "%68", "%69", "%70")
+PB_WGMMA(256, 128, "%128", "%129", "%130", "%131", "%132", "%133", "%134")
 
 #undef PB_WGMMA
 #undef PB_WGMMA_8
