@@ -88,17 +88,19 @@ pub(super) fn check(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
         if exclude.reason.trim().is_empty() {
             wrong(&["exclude", &i, "reason"], "every exclusion says why".into());
         }
-        if exclude.when.is_empty() && exclude.below.is_none() {
-            wrong(&["exclude", &i], "an exclusion without `when` and `below` excludes everything".into());
+        let everywhere = exclude.below.is_none() && exclude.except.is_none();
+        if exclude.when.is_empty() && exclude.unless.is_empty() && everywhere {
+            wrong(&["exclude", &i], "an exclusion without a condition excludes everything".into());
         }
-        for (name, values) in &exclude.when {
+        let when = exclude.when.iter().map(|(name, values)| ("when", name, values));
+        for (part, name, values) in when.chain(exclude.unless.iter().map(|(name, values)| ("unless", name, values))) {
             if values.is_empty() || values.iter().enumerate().any(|(at, v)| values[..at].contains(v)) {
-                wrong(&["exclude", &i, "when", name], format!("`{name}` needs at least one value, each once"));
+                wrong(&["exclude", &i, part, name], format!("`{name}` needs at least one value, each once"));
             }
             let axis = op.axes.iter().find(|a| &a.name == name);
             let tactic = op.tactics.iter().find(|t| &t.name == name);
             if axis.is_none() && tactic.is_none() {
-                wrong(&["exclude", &i, "when", name], format!("there is no axis or tactic `{name}`"));
+                wrong(&["exclude", &i, part, name], format!("there is no axis or tactic `{name}`"));
                 continue;
             }
             for value in values {
@@ -107,7 +109,7 @@ pub(super) fn check(op: &Op, wrong: &mut dyn FnMut(&[&str], String)) {
                     Value::Number(n) => tactic.is_some_and(|t| t.values.contains(n)),
                 };
                 if !known {
-                    wrong(&["exclude", &i, "when", name], format!("`{name}` has no value `{value}`"));
+                    wrong(&["exclude", &i, part, name], format!("`{name}` has no value `{value}`"));
                 }
             }
         }

@@ -202,6 +202,9 @@ pub struct Exclude {
     /// Axis or tactic → values; a combination is meant if it agrees with every entry. Empty: every combination.
     #[serde(default)]
     pub when: BTreeMap<String, Vec<Value>>,
+    /// Axis or tactic → values; a combination is not meant after all if it agrees with every entry.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unless: BTreeMap<String, Vec<Value>>,
     /// Only on GPU architectures below this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub below: Option<Target>,
@@ -213,11 +216,15 @@ pub struct Exclude {
 }
 
 impl Exclude {
-    /// Where the combination does not exist, in words; none: nowhere.
+    /// Where the combinations do not exist, and which of them do, in words; none: nowhere, and none.
     #[must_use]
     pub fn place(&self) -> Option<String> {
+        let words = |values: &[Value]| values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         let below = self.below.map(|target| format!("below {target}"));
-        below.or_else(|| self.except.map(|target| format!("except on {target}")))
+        let except = self.except.map(|target| format!("except on {target}"));
+        let unless = self.unless.iter().map(|(name, values)| format!("unless {name} is {}", words(values)));
+        let all: Vec<_> = below.into_iter().chain(except).chain(unless).collect();
+        (!all.is_empty()).then(|| all.join(", "))
     }
 }
 

@@ -86,7 +86,9 @@ fn applies(exclude: &Exclude, spec: &Spec, target: Option<Target>) -> bool {
         (Some(below), Some(target)) => target.arch() < below.arch(),
     };
     let elsewhere = exclude.except.is_none_or(|only| target.is_some_and(|target| target != only));
-    below && elsewhere && exclude.when.iter().all(|(name, values)| values.iter().any(|value| has(spec, name, value)))
+    let agrees = |(name, values): (&String, &Vec<Value>)| values.iter().any(|value| has(spec, name, value));
+    let spared = !exclude.unless.is_empty() && exclude.unless.iter().all(agrees);
+    below && elsewhere && !spared && exclude.when.iter().all(agrees)
 }
 
 fn has(spec: &Spec, name: &str, value: &Value) -> bool {

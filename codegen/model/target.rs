@@ -111,6 +111,9 @@ pub enum Target {
 }
 
 impl Target {
+    /// Hopper with all that it has: wgmma and the whole copy engine.
+    pub const SM_90A: Self = Self::Sm(Arch(90), Suffix::Specific);
+
     /// The architecture, unless this is the host.
     #[must_use]
     pub fn arch(self) -> Option<Arch> {

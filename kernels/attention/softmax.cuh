@@ -2,6 +2,7 @@
 #pragma once
 #include "parbake/math.cuh"
 #include "parbake/types.cuh"
+#include "parbake/vec.cuh"
 #include "parbake/warp.cuh"
 
 namespace pb {
@@ -15,6 +16,10 @@ struct Softmax {
     template <int kColumns, int kOut>
     PB_FN void take(float (&s)[kColumns][4], float (&o)[kOut][4], float scale PB_AT) {
         float change[2];
+        if (exponentials(s, change, scale PB_PASS_AT)) rescale(o, change);
+    }
+    // The first half: also what o is to be multiplied with, and whether that is other than 1 for any row of the warp.
+    template <int kColumns> PB_FN bool exponentials(float (&s)[kColumns][4], float (&change)[2], float scale PB_AT) {
         bool changed = false;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
@@ -38,7 +43,9 @@ struct Softmax {
             sum[h] = sum[h] * change[h] + add;
         }
         // Most tiles bring no greater score to any row of the warp.
-        if (warp_ballot(changed, kFullMask PB_PASS_AT) == 0) return;
+        return warp_ballot(changed, kFullMask PB_PASS_AT) != 0;
+    }
+    template <int kOut> static PB_FN void rescale(float (&o)[kOut][4], const float (&change)[2]) {
 #pragma unroll
         for (int j = 0; j < kOut; j++) {
             o[j][0] *= change[0];
@@ -57,5 +64,16 @@ struct Softmax {
     }
     PB_FN float lse(int h, float scale) const { return sum[h] == 0.f ? -kInf : max[h] * scale + log2f(sum[h]); }
 };
+
+// The factor of the output and the new lse of a row whose softmax has one more term, which leads to nothing.
+PB_FN float sink(const void* sinks, int head, float& lse) {
+    if (!sinks) return 1.f;
+    const float s = bits_of<float>(ld_nc<4>((const float*)sinks + head).w[0]) * kLog2E;
+    const float max = max_f(lse, s);
+    if (max == -kInf) return 1.f;
+    const float kept = exp2_fast(lse - max), sum = kept + exp2_fast(s - max);
+    lse = max + log2f(sum);
+    return kept / sum;
+}
 
 }  // namespace pb

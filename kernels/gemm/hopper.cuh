@@ -30,6 +30,7 @@ template <class T_, class Out_, int kTile, bool kTall_> struct HopperShape {
     static constexpr int kPitch = kPanelColumns * 4 + (kTurned ? 16 : 32), kPanelBytes = kPanelRows * kPitch;
     static constexpr int kShared = 1024 + kStages * kStageBytes + kGroups * kPanelBytes;
     static_assert(!kTall || (!kNarrow && !kTurned), "what is not dense along k is a right operand of 16 bits");
+    static_assert(registers_suffice<kThreads, 128, kFewer, kMore>(), "registers");
     static_assert(kShared + 16 * kStages + 16 <= 232448, "fits");
 };
 

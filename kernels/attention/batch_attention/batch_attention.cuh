@@ -432,7 +432,7 @@ template <class S> struct Attention {
                     const int head = piece.head * p.group + first + row - token * p.group;
                     if (first_token + token >= p.tokens) continue;
                     float whole = lse;
-                    scale *= p.v_scale * sink(whole, head);
+                    scale *= p.v_scale * sink(p.sinks, head, whole);
                     u8* to = (u8*)p.o + (i64)(first_token + token) * p.o_stride + head * p.o_head_stride;
 #pragma unroll
                     for (int j = 0; j < kOut; j++) {
@@ -494,16 +494,6 @@ template <class S> struct Attention {
         }
         if (cut) merge(piece, first_token, first, rows);
     }
-    // The factor of the output and the new lse of a row whose softmax has one more term, which leads to nothing.
-    PB_FN float sink(float& lse, int head) const {
-        if (!p.sinks) return 1.f;
-        const float s = bits_of<float>(ld_nc<4>((const float*)p.sinks + head).w[0]) * kLog2E;
-        const float max = max_f(lse, s);
-        if (max == -kInf) return 1.f;
-        const float kept = exp2_fast(lse - max), sum = kept + exp2_fast(s - max);
-        lse = max + log2f(sum);
-        return kept / sum;
-    }
     PB_FN void write_lse(int token, int head, float lse) const {
         st<4>((u8*)p.lse + (i64)token * p.lse_stride + head * 4, {{bits_of<u32>(lse)}});
     }
@@ -511,7 +501,7 @@ template <class S> struct Attention {
         const int token = Divisor{p.group_multiply, p.group_shift}.of(row);
         const int head = piece.head * p.group + row - token * p.group;
         if (first_token + token >= p.tokens) return;
-        const float scale = p.v_scale * sink(lse, head);
+        const float scale = p.v_scale * sink(p.sinks, head, lse);
         u8* to = (u8*)p.o + (i64)(first_token + token) * p.o_stride + head * p.o_head_stride + quad * 8;
         st<8>(to, {{convert<T>::pair(x[0] * scale, x[1] * scale), convert<T>::pair(x[2] * scale, x[3] * scale)}});
         if (p.lse && quad == 0) write_lse(first_token + token, head, lse);

@@ -58,11 +58,26 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
-    choices.push(&[tile(call).rows as u32]);
+/// The tactic `path`.
+const PORTABLE: u32 = 0;
+const HOPPER: u32 = 1;
+
+/// Threads and dynamic shared memory of the other path, as `HopperTile` in hopper_attention.cuh has it: queries, two
+/// stages of 128 keys and values, three tables.
+const HOPPER_THREADS: u32 = 384;
+const HOPPER_SHARED: u32 = 1024 + 128 * 256 + 2 * 2 * 128 * 256 + 3 * 128 * 16;
+
+pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
+    let rows = tile(call).rows as u32;
+    let sizes = [call.dim("qk_dim"), call.dim("vo_dim")];
+    let plain = call.int("score") == 0 && sizes == [128, 128] && call.tensor("k").dtype.bytes() == 2;
+    if rows == 128 && plain && target == Target::SM_90A {
+        choices.push(&[rows, HOPPER]);
+    }
+    choices.push(&[rows, PORTABLE]);
 }
 
-pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {
+pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let [o, lse, q, k, v] = ["o", "lse", "q", "k", "v"].map(|name| call.tensor(name));
     let (tile, kv_heads, tokens) = (tile(call), call.dim("kv_heads"), call.dim("tokens"));
     let (qk_dim, vo_dim) = (call.dim("qk_dim"), call.dim("vo_dim"));
@@ -121,6 +136,10 @@ pub(crate) fn arrange(call: &Checked<'_>, _tactic: &Tactic) -> Launch {
         fine: powers(1.0, step),
         user: call.values(),
     };
+    if tactic.0[1] == HOPPER {
+        let grid = [layout.blocks as u32, 1, 1];
+        return Launch::new(Params::new(params), grid, HOPPER_THREADS).shared(HOPPER_SHARED);
+    }
     let sets = if tile.rows == 16 { tile.threads / 32 } else { 1 };
     let keys = tile.keys / sets * (qk_dim + vo_dim) * k.dtype.bytes() as i64;
     // Queries, buffers, and two tables of sixteen bytes a key.

@@ -417,7 +417,8 @@ template <class S> struct MlaAttention {
                 float sum = 0.f;
 #pragma unroll
                 for (int d = 0; d < S::kDeep; d++) sum += parts[d * S::kRows + at];
-                const float lse = sum == 0.f ? -kInf : bases[at] + log2f(sum), scale = sum == 0.f ? 0.f : 1.f / sum;
+                const float lse = sum == 0.f ? -kInf : bases[at] + log2f(sum);
+                float scale = sum == 0.f ? 0.f : 1.f / sum;
                 const bool mine = of_group == 0 && lane % 4 == 0;
                 if (cut) {
                     float* to = own + at * Latent::kNope + column + lane % 4 * 2;
@@ -425,7 +426,7 @@ template <class S> struct MlaAttention {
                     for (int j = 0; j < kOut; j++)
                         st<8>(to + 8 * j, {{bits_of<u32>(o[m][j][2 * h] * scale), bits_of<u32>(o[m][j][2 * h + 1] * scale)}});
                     if (mine) st<4>(own + S::kRows * Latent::kNope + at, {{bits_of<u32>(lse)}});
-                } else if (u8* to = out.place(at, lse, mine)) {
+                } else if (u8* to = out.place(at, lse, scale, mine)) {
                     to += column * 2 + lane % 4 * 4;
 #pragma unroll
                     for (int j = 0; j < kOut; j++)

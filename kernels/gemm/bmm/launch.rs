@@ -3,7 +3,6 @@
 use super::gemm::{self, Scales, Tile, Work, bytes, div_ceil};
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Tensor, TensorMap, Wrong};
 use crate::params::{pb_bmm_params, pb_tensor_map};
-use parbake_model::Suffix;
 use parbake_model::dtype::DType;
 
 fn work(call: &Checked<'_>) -> Work {
@@ -106,7 +105,7 @@ fn hopper_tiles(call: &Checked<'_>, load: u32) -> &'static [u32] {
 pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
     let load = gemm::load(call.tensor("a"), call.tensor("b"));
     let work = work(call);
-    if target.arch().is_some_and(|arch| arch.0 == 90) && target.suffix() == Suffix::Specific {
+    if target == Target::SM_90A {
         let (tiles, count): ([u32; 5], _) = work.order_of(hopper_tiles(call, load), hopper_tile);
         tiles[..count].iter().for_each(|tile| choices.push(&[*tile, load, HOPPER]));
     }

@@ -43,6 +43,17 @@ PB_FN void mbar_wait(Shared bar, u32 parity) {
         : "memory");
 }
 
+// Whether `mbar_wait` would return at once.
+PB_FN bool mbar_test(Shared bar, u32 parity) {
+    u32 over;
+    asm volatile(
+        "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(bar.at), "r"(parity)
+        : "memory");
+    return over != 0;
+}
+
 // Where one is in a ring of kStages buffers, and in which of its rounds.
 template <int kStages> struct Ring {
     u32 at = 0, phase = 0;

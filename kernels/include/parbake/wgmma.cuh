@@ -38,6 +38,11 @@ template <int kCount> PB_FN void wgmma_hold(float (&d)[kCount][4]) {
     for (int i = 0; i < kCount; i++) asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
 }
 
+// Whether a block of so many threads has the registers that kLoading threads with kFewer and the others with kMore ask
+// for: what it was launched with, in units of 8 a thread. If not, it waits for them forever.
+template <int kThreads, int kLoading, int kFewer, int kMore> PB_FN constexpr bool registers_suffice() {
+    return kLoading * kFewer + (kThreads - kLoading) * kMore <= 65536 / kThreads / 8 * 8 * kThreads;
+}
 // More registers for the warps that compute, fewer for those that load. All warps of a group come to it.
 template <int kCount> PB_FN void registers_more() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
