@@ -116,6 +116,7 @@ mod slot;
 mod snippet;
 mod stats;
 pub mod store;
+pub mod tactic;
 mod tensor;
 pub mod trial;
 mod version;
