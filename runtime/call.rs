@@ -308,38 +308,36 @@ impl Library {
         goal: Goal,
     ) -> Result<(Arc<Kernel>, Tactic, Origin), Error> {
         let def = self.definition(op);
-        let (mut first_gap, mut blocks) = (None, Vec::new());
-        for (i, tactic) in choices.as_slice().iter().enumerate() {
+        // The best is the first that is not blocked.
+        let (mut first_gap, mut best) = (None, true);
+        for tactic in choices.as_slice() {
             let index = self.index(def, axes, tactic)?;
             let key = registry_key(op, index, place);
             if let Some(kernel) = self.loaded(key) {
                 return Ok((kernel, *tactic, Origin::Registry));
             }
+            if self.blocked.barred(key) {
+                continue;
+            }
             // A program asks for the best of its choices; another one counts if it serves.
             if self.uncovered.read().is_ok_and(|u| u.contains(&key)) {
-                if i == 0 {
+                if best {
                     self.record_uncovered(op, index, goal.target());
                 }
+                best = false;
                 continue;
             }
             let loaded = self.load(op, &self.spec_at(op, index), key, place, goal);
-            if let Err(Error::Tactic(TacticError::Blocked(block))) = loaded {
-                // For the life of the process: files are read once.
-                if let Ok(mut uncovered) = self.uncovered.write()
-                    && uncovered.insert(key)
-                {
-                    let why = block.iter().map(crate::tactic::Block::words).collect::<String>();
-                    tracing::warn!(op = def.name, tactic = words(def, tactic), why, "a tactic is blocked");
-                }
-                blocks.extend(block);
+            if let Err(Error::Tactic(TacticError::Blocked(blocks))) = &loaded {
+                self.blocked.bar(key, &blocks[0]);
                 continue;
             }
-            if i == 0 || loaded.is_ok() {
+            if best || loaded.is_ok() {
                 self.record(op, index, goal.target(), loaded.as_ref().map(|kernel| kernel.origin));
             }
             match loaded {
                 Ok(kernel) => {
-                    if i > 0 {
+                    if !best {
                         tracing::info!(op = def.name, tactic = ?tactic.0, "the best tactic is not covered; using the next that is");
                     }
                     let origin = kernel.origin;
@@ -358,6 +356,7 @@ impl Library {
                         uncovered.insert(key);
                     }
                     first_gap = first_gap.or(Some(gap));
+                    best = false;
                 }
                 Err(e) => return Err(e),
             }
@@ -367,7 +366,7 @@ impl Library {
         }
         // Every choice was found uncovered or blocked before: look again, for somebody may have prepared the best that is
         // not blocked, and say what is missing if nobody has.
-        blocks.clear();
+        let mut blocks = Vec::new();
         for tactic in choices.as_slice() {
             let index = self.index(def, axes, tactic)?;
             let key = registry_key(op, index, place);

@@ -119,6 +119,7 @@ pub mod store;
 pub mod tactic;
 mod tensor;
 pub mod trial;
+pub mod tune;
 mod version;
 pub mod workspace;
 

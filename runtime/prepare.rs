@@ -115,13 +115,18 @@ impl Library {
             let before = wanted.len();
             for spec in space::alike(def, &example) {
                 let chosen = spec.tactic.iter().all(|(n, v)| fits(n, &v.to_string()));
-                if chosen && space::check(def, &spec, Some(target)).is_ok() && self.wants(op, &spec, self.goal_at(site)?) {
+                if chosen
+                    && space::check(def, &spec, Some(target)).is_ok()
+                    && self.wants(op, &spec, self.goal_at(site)?)
+                {
                     wanted.push(Wanted { op, spec, site });
                 }
             }
             if wanted.len() == before {
                 // One that exists is not wanted because it is blocked.
-                for spec in space::alike(def, &example).into_iter().filter(|s| space::check(def, s, Some(target)).is_ok()) {
+                for spec in
+                    space::alike(def, &example).into_iter().filter(|s| space::check(def, s, Some(target)).is_ok())
+                {
                     self.allowed(op, &spec, self.goal_at(site)?, Seen::Spec)?;
                 }
                 let reason = space::check(def, &example, Some(target)).err();
@@ -143,7 +148,9 @@ impl Library {
         for (locked, (op, spec)) in lock.specs.iter().zip(self.resolved(lock)?) {
             for &(site, target) in goals.iter().filter(|(_, target)| lock.asks(locked, *target)) {
                 // That one is not of this target is for preparing to say.
-                if space::check(self.definition(op), &spec, Some(target)).is_err() || self.wants(op, &spec, self.goal_at(site)?) {
+                if space::check(self.definition(op), &spec, Some(target)).is_err()
+                    || self.wants(op, &spec, self.goal_at(site)?)
+                {
                     wanted.push(Wanted { op, spec: spec.clone(), site });
                 }
             }

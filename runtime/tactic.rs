@@ -9,8 +9,8 @@ mod machine;
 mod tuned;
 
 pub use blocked::Block;
-pub use error::TacticError;
 pub(crate) use blocked::{Blocked, Seen};
+pub use error::TacticError;
 pub(crate) use forced::Forced;
 pub(crate) use machine::{machine, module};
 pub use tuned::Verdict;

@@ -88,8 +88,6 @@ pub struct Seen {
     pub device: String,
     /// The driver's kernel module.
     pub driver: Option<String>,
-    /// The toolkit of the image.
-    pub toolkit: Option<String>,
     /// The library.
     pub library: String,
     /// The shape, as `rows=16 hidden=4096`.
@@ -135,7 +133,8 @@ pub struct Version(Vec<u64>);
 
 impl Version {
     fn parse(text: &str) -> Option<Self> {
-        let numbers = text.split('.').map(|part| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?);
+        let numbers =
+            text.split('.').map(|part| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?);
         let mut numbers = numbers.collect::<Option<Vec<u64>>>()?;
         while numbers.len() > 1 && numbers.last() == Some(&0) {
             numbers.pop();
@@ -350,7 +349,8 @@ mod tests {
             let (code, text) = read(entry).unwrap_err();
             assert!(code == "PB-2202" && text.contains("entry 2") && text.contains(part), "{text}");
         }
-        for text in ["", "[]", r#"{"schema":2,"entries":[]}"#, r#"{"schema":1}"#, r#"{"schema":1,"entries":[],"x":1}"#] {
+        for text in ["", "[]", r#"{"schema":2,"entries":[]}"#, r#"{"schema":1}"#, r#"{"schema":1,"entries":[],"x":1}"#]
+        {
             assert_eq!(Blocklist::from_json(text.as_bytes()).unwrap_err().code(), "PB-2201", "{text}");
         }
     }

@@ -156,7 +156,8 @@ impl Tuning {
     /// Whether two results are about the same calls on the same kind of machine: the later one replaces the other.
     #[must_use]
     pub fn replaces(&self, op: &Op, other: &Self) -> bool {
-        let alike = |(a, b): ((&String, &i64), (&String, &i64))| a.0 == b.0 && bucket(op, a.0, *a.1) == bucket(op, b.0, *b.1);
+        let alike =
+            |(a, b): ((&String, &i64), (&String, &i64))| a.0 == b.0 && bucket(op, a.0, *a.1) == bucket(op, b.0, *b.1);
         self.op == other.op
             && self.axes == other.axes
             && self.machine.device == other.machine.device

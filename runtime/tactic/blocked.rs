@@ -10,7 +10,9 @@ use parbake_model::identity::Spec;
 use parbake_model::op::Op;
 use parbake_model::{Toolkit, VERSION};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::RwLock;
 
 /// Why a spec must not be launched.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -50,15 +52,29 @@ struct Rule {
 pub(crate) struct Blocked {
     files: Vec<PathBuf>,
     rules: Vec<Rule>,
+    /// Registry keys of what calls were refused: files are read once, so it stays so.
+    barred: RwLock<HashSet<u64>>,
 }
 
 impl Blocked {
+    /// Whether a call was refused this kernel before.
+    pub(crate) fn barred(&self, key: u64) -> bool {
+        !self.rules.is_empty() && self.barred.read().is_ok_and(|barred| barred.contains(&key))
+    }
+
+    /// Remembers what a call was refused, and says it once.
+    pub(crate) fn bar(&self, key: u64, block: &Block) {
+        if self.barred.write().is_ok_and(|mut barred| barred.insert(key)) {
+            tracing::warn!(spec = block.spec, why = block.words(), "a tactic is blocked");
+        }
+    }
+
     /// Reads all of the files, or none is of use.
     pub(crate) fn read<'a>(
         files: &[PathBuf],
         find: impl Fn(&str) -> Result<(OpId, &'a Op), Error>,
     ) -> Result<Self, TacticError> {
-        let mut all = Self { files: files.to_vec(), rules: Vec::new() };
+        let mut all = Self { files: files.to_vec(), ..Self::default() };
         for (file, path) in files.iter().enumerate() {
             let list = Blocklist::from_json(&read(path, MAX_BYTES)?);
             let list = list.map_err(|source| TacticError::Blocklist { path: path.clone(), source })?;
@@ -92,7 +108,8 @@ impl Blocked {
 /// Whether an op has what an entry names. The value of an axis that is open may be anybody's.
 fn known(op: &Op, entry: &Entry) -> Result<(), String> {
     for (name, value) in &entry.axes {
-        let axis = op.axes.iter().find(|a| &a.name == name).ok_or_else(|| format!("`{}` has no axis `{name}`", op.name))?;
+        let axis =
+            op.axes.iter().find(|a| &a.name == name).ok_or_else(|| format!("`{}` has no axis `{name}`", op.name))?;
         if axis.open.is_none() && !axis.values.iter().any(|v| &v.value == value) {
             return Err(format!("axis `{name}` of `{}` has no value `{value}`", op.name));
         }

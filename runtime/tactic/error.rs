@@ -102,9 +102,9 @@ impl TacticError {
             Self::NotLegal { legal, .. } => new("PB-2220", Class::Usage)
                 .with("expected", legal)
                 .help("unset PARBAKE_TACTICS, which is for diagnosis"),
-            Self::Timer { expected, .. } => new("PB-2221", Class::Usage)
-                .with("expected", expected)
-                .help("`--timer` or PARBAKE_TUNE_TIMER names it"),
+            Self::Timer { expected, .. } => {
+                new("PB-2221", Class::Usage).with("expected", expected).help("`--timer` or PARBAKE_TUNE_TIMER names it")
+            }
         }
     }
 }

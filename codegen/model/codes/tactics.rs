@@ -51,4 +51,28 @@ pub(super) const TACTICS: &[Code] = &[
         "The device's clock is asked for where there is no such device, or it gave times that cannot be.",
         "Let `parbake tune` choose the timer, or name the other one.",
     ),
+    row(
+        "PB-2230",
+        "A tactic does not end",
+        "A kernel that is measured in this process ran past the limit. It cannot be ended by itself, so the process ended; nothing was kept.",
+        "Find all that hang with `parbake tune --probe`, each in a process of its own, and set PARBAKE_BLOCKLIST to the file that it writes.",
+    ),
+    row(
+        "PB-2231",
+        "No tactic could be measured",
+        "Every tactic of a point was wrong, blocked, not covered or could not be compiled; or the call has nothing to do.",
+        "The table says why, for each tactic.",
+    ),
+    row(
+        "PB-2232",
+        "A tactic could not be tried",
+        "Its process ended before the kernel ran, or for a reason that is not the kernel's: no compiler, no memory, no device. Nothing is said about it in the blocklist.",
+        "Remove the reason that is told and probe again; what was found is kept.",
+    ),
+    row(
+        "PB-2233",
+        "There are no results to list",
+        "PARBAKE_TUNED names no file.",
+        "Set it to the files that `parbake tune` wrote.",
+    ),
 ];

@@ -1,7 +1,8 @@
 //! Tactics that calls are forced to take.
 
 /// What it may be, in words.
-pub(super) const EXPECTED: &str = "an op with tactics and their values, as in `rmsnorm:block=512,rows=1`; `;` before the next op";
+pub(super) const EXPECTED: &str =
+    "an op with tactics and their values, as in `rmsnorm:block=512,rows=1`; `;` before the next op";
 
 /// Tactics that calls of an op are forced to take. Whether there are such an op and such values is for the library to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +43,9 @@ mod tests {
             parse("norm/rmsnorm:block=512, rows=1; softmax:block=128"),
             Some(vec![forced("norm/rmsnorm", &[("block", 512), ("rows", 1)]), forced("softmax", &[("block", 128)])])
         );
-        for bad in ["rmsnorm", "rmsnorm:", ":block=1", "rmsnorm:block", "rmsnorm:block=x", "rmsnorm:=1", "a:b=1;", "a:b=-1"] {
+        for bad in
+            ["rmsnorm", "rmsnorm:", ":block=1", "rmsnorm:block", "rmsnorm:block=x", "rmsnorm:=1", "a:b=1;", "a:b=-1"]
+        {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }
