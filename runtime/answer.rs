@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::goal::{Goal, Support};
 use crate::library::{Library, OpId};
 use crate::prepare::{Readied, Wanted};
+use crate::tactic::{Block, TacticError};
 use parbake_model::Key;
 use parbake_model::identity::Spec;
 use parbake_model::op::Op;
@@ -54,9 +55,12 @@ pub struct Explanation {
     pub spec: String,
     /// Its URI.
     pub uri: String,
-    /// None if the spec does not exist for the target.
+    /// The tactics that PARBAKE_TACTICS forces calls of the op to take, a diagnosis.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forced: Option<String>,
+    /// None if the spec does not exist for the target, or is blocked.
     pub decision: Option<Decision>,
-    /// Why it does not exist.
+    /// Why it does not exist, or by what it is blocked.
     pub unsupported: Option<String>,
     /// The commands that close a gap.
     pub help: Option<String>,
@@ -84,16 +88,13 @@ impl Library {
         let name = self.definition(op).path();
         match self.explain(op, spec, goal) {
             Ok(decision) => Ok(found(name, decision)),
-            Err(Error::Unsupported { spec: words, target, reason }) => Ok(Coverage {
-                support: Support::Unsupported,
-                op: name,
-                spec: words,
-                uri: spec.uri.clone(),
-                runs_on: target,
-                reason: Some(reason),
-                searched: Vec::new(),
-                help: None,
-            }),
+            Err(Error::Unsupported { spec: words, target, reason }) => {
+                Ok(barred(Support::Unsupported, (name, words, spec.uri.clone()), target, reason))
+            }
+            Err(Error::Tactic(TacticError::Blocked(blocks))) => {
+                let reason = blocks.iter().map(Block::words).collect::<Vec<_>>().join("; ");
+                Ok(barred(Support::Blocked, (name, spec.to_string(), spec.uri.clone()), goal.words(), reason))
+            }
             Err(error) => Err(error),
         }
     }
@@ -108,6 +109,9 @@ impl Library {
         let (decision, unsupported) = match self.explain(op, spec, goal) {
             Ok(decision) => (Some(decision), None),
             Err(e @ Error::Unsupported { .. }) => (None, Some(e.to_string())),
+            Err(Error::Tactic(TacticError::Blocked(blocks))) => {
+                (None, Some(blocks.iter().map(|b| format!("blocked: {}", b.words())).collect()))
+            }
             Err(error) => return Err(error),
         };
         let (build_key, no_build_key) = match self.key_on_demand(def, &source_key, goal) {
@@ -118,6 +122,7 @@ impl Library {
             op: def.path(),
             spec: spec.to_string(),
             uri: spec.uri.clone(),
+            forced: Some(self.forced.words(op, def)).filter(|words| !words.is_empty()),
             help: decision.as_ref().filter(|d| d.from.is_none()).map(Decision::remedy),
             decision,
             unsupported,
@@ -150,6 +155,10 @@ impl Library {
         let compiled = ready.iter().filter(|r| r.compile_ms.is_some()).count();
         Ok(Preparation { ready, compiled, seconds: start.elapsed().as_secs_f64() })
     }
+}
+
+fn barred(support: Support, (op, spec, uri): (String, String, String), runs_on: String, reason: String) -> Coverage {
+    Coverage { support, op, spec, uri, runs_on, reason: Some(reason), searched: Vec::new(), help: None }
 }
 
 fn found(op: String, decision: Decision) -> Coverage {

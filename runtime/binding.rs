@@ -40,6 +40,13 @@ impl Choices {
             self.len += 1;
         }
     }
+    /// Leaves those that are wanted.
+    pub(crate) fn keep(&mut self, wanted: impl Fn(&Tactic) -> bool) {
+        let all = std::mem::take(self);
+        for tactic in all.as_slice().iter().filter(|t| wanted(t)) {
+            self.push(&tactic.0);
+        }
+    }
     /// Puts one of them first.
     pub(crate) fn prefer(&mut self, tactic: &Tactic) {
         if let Some(i) = self.as_slice().iter().position(|t| t == tactic) {

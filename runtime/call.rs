@@ -10,6 +10,7 @@ use crate::library::{Library, OpId};
 use crate::load::registry_key;
 use crate::log;
 use crate::snippet::Value;
+use crate::tactic::{Chosen, Hit, TacticError, words};
 use crate::tensor::Tensor;
 use parbake_model::Target;
 use parbake_model::identity::{Spec, SpecIndex};
@@ -25,6 +26,8 @@ pub(crate) struct Also<'a> {
     pub(crate) values: &'a [(&'a str, Value)],
     /// A tactic that is taken before those that are better, if it is legal.
     pub(crate) tactic: Option<&'a Tactic>,
+    /// The one tactic that may be taken.
+    pub(crate) only: Option<&'a Tactic>,
 }
 
 /// What a call used.
@@ -44,6 +47,7 @@ pub struct Prepared {
     /// Where it came from.
     pub from: Origin,
     pub(crate) tactic: Tactic,
+    pub(crate) chosen: Chosen,
     pub(crate) launch: Launch,
 }
 
@@ -102,7 +106,7 @@ impl Library {
         stream: Stream,
     ) -> Result<Called, Error> {
         // SAFETY: the caller vouches for the memory.
-        unsafe { self.call_with(op, tensors, scalars, place, stream, Also { values, tactic: None }) }
+        unsafe { self.call_with(op, tensors, scalars, place, stream, Also { values, ..Also::default() }) }
     }
 
     /// [`Library::call`] with more than its arguments.
@@ -190,8 +194,53 @@ impl Library {
         if let Some(tactic) = also.tactic {
             choices.prefer(tactic);
         }
-        let (kernel, tactic, from) = self.choose(op, bound.axes(def), &choices, place, goal)?;
-        Ok(Some(Prepared { kernel, launch: (binding.arrange)(&checked, &tactic), tactic, from }))
+        let mut chosen = Chosen::Launcher;
+        if !self.forced.is_empty() && self.forced.narrow(op, def, &mut choices)? {
+            chosen = Chosen::Forced;
+        }
+        if let Some(only) = also.only {
+            self.narrow(def, only, &mut choices)?;
+            chosen = Chosen::Forced;
+        }
+        let axes = bound.axes(def);
+        if !self.tuned.is_empty()
+            && also.tactic.is_none()
+            && chosen == Chosen::Launcher
+            && let Some(hit) = self.tuned_for(op, axes, checked.dims, place, goal)?
+            && let Some((kernel, tactic, from)) = self.choose_tuned(op, axes, &hit, choices, (place, goal))?
+        {
+            let launch = (binding.arrange)(&checked, &tactic);
+            return Ok(Some(Prepared { kernel, launch, tactic, chosen: Chosen::Tuned, from }));
+        }
+        let (kernel, tactic, from) = self.choose(op, axes, &choices, place, goal)?;
+        Ok(Some(Prepared { kernel, launch: (binding.arrange)(&checked, &tactic), tactic, chosen, from }))
+    }
+
+    fn narrow(&self, def: &Op, only: &Tactic, choices: &mut Choices) -> Result<(), TacticError> {
+        let legal = *choices;
+        choices.keep(|tactic| tactic == only);
+        if choices.as_slice().is_empty() {
+            let legal = legal.as_slice().iter().map(|t| words(def, t)).collect::<Vec<_>>().join("; ");
+            return Err(TacticError::NotLegal { op: def.name.clone(), forced: words(def, only), legal });
+        }
+        Ok(())
+    }
+
+    /// The kernel of a tuned result, if it is what serves and what was measured.
+    fn choose_tuned(
+        &self,
+        op: OpId,
+        axes: &[usize],
+        hit: &Hit,
+        mut choices: Choices,
+        (place, goal): (Place, Goal),
+    ) -> Result<Option<(Arc<Kernel>, Tactic, Origin)>, Error> {
+        choices.prefer(&hit.tactic);
+        if choices.as_slice().first() != Some(&hit.tactic) {
+            return Ok(None);
+        }
+        let (kernel, tactic, from) = self.choose(op, axes, &choices, place, goal)?;
+        Ok((tactic == hit.tactic && hit.is_of(&kernel)).then_some((kernel, tactic, from)))
     }
 
     /// The specs that a call with these arguments may use, best first.
@@ -249,7 +298,7 @@ impl Library {
         Ok(Spec::index(def, axes, &digits[..def.tactics.len()]))
     }
 
-    /// The first choice; where nothing can be compiled the first that is covered.
+    /// The first choice that is not blocked; where nothing can be compiled the first that is covered.
     fn choose(
         &self,
         op: OpId,
@@ -259,27 +308,36 @@ impl Library {
         goal: Goal,
     ) -> Result<(Arc<Kernel>, Tactic, Origin), Error> {
         let def = self.definition(op);
-        let mut first_gap = None;
-        for (i, tactic) in choices.as_slice().iter().enumerate() {
+        // The best is the first that is not blocked.
+        let (mut first_gap, mut best) = (None, true);
+        for tactic in choices.as_slice() {
             let index = self.index(def, axes, tactic)?;
             let key = registry_key(op, index, place);
             if let Some(kernel) = self.loaded(key) {
                 return Ok((kernel, *tactic, Origin::Registry));
             }
+            if self.blocked.barred(key) {
+                continue;
+            }
             // A program asks for the best of its choices; another one counts if it serves.
             if self.uncovered.read().is_ok_and(|u| u.contains(&key)) {
-                if i == 0 {
+                if best {
                     self.record_uncovered(op, index, goal.target());
                 }
+                best = false;
                 continue;
             }
             let loaded = self.load(op, &self.spec_at(op, index), key, place, goal);
-            if i == 0 || loaded.is_ok() {
+            if let Err(Error::Tactic(TacticError::Blocked(blocks))) = &loaded {
+                self.blocked.bar(key, &blocks[0]);
+                continue;
+            }
+            if best || loaded.is_ok() {
                 self.record(op, index, goal.target(), loaded.as_ref().map(|kernel| kernel.origin));
             }
             match loaded {
                 Ok(kernel) => {
-                    if i > 0 {
+                    if !best {
                         tracing::info!(op = def.name, tactic = ?tactic.0, "the best tactic is not covered; using the next that is");
                     }
                     let origin = kernel.origin;
@@ -298,25 +356,32 @@ impl Library {
                         uncovered.insert(key);
                     }
                     first_gap = first_gap.or(Some(gap));
+                    best = false;
                 }
                 Err(e) => return Err(e),
             }
         }
-        match first_gap {
-            Some(gap) => Err(gap),
-            // Every choice was found uncovered before: look again, for somebody may have prepared it, and say what is
-            // missing if nobody has.
-            None => {
-                let tactic = choices.as_slice()[0];
-                let index = self.index(def, axes, &tactic)?;
-                let key = registry_key(op, index, place);
-                let kernel = self.load(op, &self.spec_at(op, index), key, place, goal)?;
-                if let Ok(mut uncovered) = self.uncovered.write() {
-                    uncovered.remove(&key);
+        if let Some(gap) = first_gap {
+            return Err(gap);
+        }
+        // Every choice was found uncovered or blocked before: look again, for somebody may have prepared the best that is
+        // not blocked, and say what is missing if nobody has.
+        let mut blocks = Vec::new();
+        for tactic in choices.as_slice() {
+            let index = self.index(def, axes, tactic)?;
+            let key = registry_key(op, index, place);
+            match self.load(op, &self.spec_at(op, index), key, place, goal) {
+                Err(Error::Tactic(TacticError::Blocked(block))) => blocks.extend(block),
+                loaded => {
+                    let kernel = loaded?;
+                    if let Ok(mut uncovered) = self.uncovered.write() {
+                        uncovered.remove(&key);
+                    }
+                    let origin = kernel.origin;
+                    return Ok((kernel, *tactic, origin));
                 }
-                let origin = kernel.origin;
-                Ok((kernel, tactic, origin))
             }
         }
+        Err(TacticError::Blocked(blocks).into())
     }
 }

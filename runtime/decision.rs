@@ -56,11 +56,13 @@ pub enum Miss {
     SwitchedOff,
     /// There is no compiler for it here.
     NoToolchain,
+    /// A blocklist bars it.
+    Blocked,
 }
 
 impl Miss {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NotCovered,
         Self::SourceChanged,
         Self::WrongTarget,
@@ -72,6 +74,7 @@ impl Miss {
         Self::Untrusted,
         Self::SwitchedOff,
         Self::NoToolchain,
+        Self::Blocked,
     ];
 
     fn of(reject: Reject) -> Self {
@@ -97,6 +100,7 @@ impl fmt::Display for Miss {
             Self::Untrusted => "not trusted",
             Self::SwitchedOff => "switched off",
             Self::NoToolchain => "no toolchain",
+            Self::Blocked => "blocked",
         })
     }
 }

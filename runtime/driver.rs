@@ -4,8 +4,10 @@
 //! they panic on a missing symbol and turn unknown result codes into invalid enum values, and it asks for `libcuda.so`
 //! first, which is what a toolkit calls its stub.
 
+pub(crate) mod confidential;
 mod current;
 mod error;
+pub(crate) mod graph;
 
 pub(crate) use current::{Current, RelaxedCapture, capturing};
 pub use error::{DriverError, NoDevice, Rejected};
@@ -59,6 +61,8 @@ pub struct Device {
     pub arch: Arch,
     /// Bytes of memory.
     pub memory: u64,
+    /// Bytes of the cache that all of it shares; 0 if the driver does not tell.
+    pub cache: u64,
 }
 
 macro_rules! table { ($($field:ident: fn($($arg:ty),*) = $symbol:literal;)*) => {
@@ -106,6 +110,12 @@ table! {
     copy_rows_async: fn(*const sys::CUDA_MEMCPY2D_st, Handle) = "cuMemcpy2DAsync_v2";
     stream_synchronize: fn(Handle) = "cuStreamSynchronize";
     stream_create: fn(*mut Handle, c_uint) = "cuStreamCreate";
+    begin_capture: fn(Handle, c_int) = "cuStreamBeginCapture_v2";
+    end_capture: fn(Handle, *mut Handle) = "cuStreamEndCapture";
+    graph_instantiate: fn(*mut Handle, Handle, u64) = "cuGraphInstantiateWithFlags";
+    graph_launch: fn(Handle, Handle) = "cuGraphLaunch";
+    graph_exec_destroy: fn(Handle) = "cuGraphExecDestroy";
+    graph_destroy: fn(Handle) = "cuGraphDestroy";
     event_create: fn(*mut Handle, c_uint) = "cuEventCreate";
     event_record: fn(Handle, Handle) = "cuEventRecord";
     event_synchronize: fn(Handle) = "cuEventSynchronize";
@@ -118,6 +128,7 @@ const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 const NO_DEVICE: c_int = 100;
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
+const L2_CACHE: c_int = 38;
 
 impl Table {
     /// Turns a result code into an error.
@@ -243,7 +254,7 @@ fn list(table: Table) -> Result<Ready, NoDevice> {
 
 fn look_at(table: &Table, ordinal: c_int) -> Result<Device, DriverError> {
     let mut name = [0u8; 256];
-    let (mut handle, mut memory, mut major, mut minor) = (0, 0, 0, 0);
+    let (mut handle, mut memory, mut major, mut minor, mut cache) = (0, 0, 0, 0, 0);
     // SAFETY: plain out-parameters; `name` is as long as stated.
     unsafe {
         table.check("cuDeviceGet", (table.device_get)(&raw mut handle, ordinal))?;
@@ -251,6 +262,10 @@ fn look_at(table: &Table, ordinal: c_int) -> Result<Device, DriverError> {
         table.check("cuDeviceTotalMem", (table.device_memory)(&raw mut memory, handle))?;
         table.check("cuDeviceGetAttribute", (table.device_attribute)(&raw mut major, MAJOR, handle))?;
         table.check("cuDeviceGetAttribute", (table.device_attribute)(&raw mut minor, MINOR, handle))?;
+        // It only helps measuring.
+        if (table.device_attribute)(&raw mut cache, L2_CACHE, handle) != 0 {
+            cache = 0;
+        }
     }
     let number =
         u16::try_from(major).ok().zip(u16::try_from(minor).ok()).filter(|&(x, y)| (1..1000).contains(&x) && y < 10);
@@ -263,5 +278,5 @@ fn look_at(table: &Table, ordinal: c_int) -> Result<Device, DriverError> {
         });
     };
     let name = CStr::from_bytes_until_nul(&name).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Device { ordinal, name, arch: Arch(major * 10 + minor), memory: memory as u64 })
+    Ok(Device { ordinal, name, arch: Arch(major * 10 + minor), memory: memory as u64, cache: cache.max(0) as u64 })
 }

@@ -7,6 +7,7 @@ use crate::door::c::BadCall;
 use crate::driver::{DriverError, NoDevice, Rejected};
 use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
+use crate::tactic::TacticError;
 use parbake_model::Target;
 use parbake_model::bundle::BundleError;
 use parbake_model::glob::Unmatched;
@@ -65,6 +66,9 @@ pub enum Error {
     /// A snippet that an op cannot take.
     #[error(transparent)]
     Snippet(BadSnippet),
+    /// A file of tactics, or a tactic that is blocked or forced.
+    #[error(transparent)]
+    Tactic(#[from] TacticError),
     /// The combination does not exist.
     #[error("{spec} does not exist for {target}: {reason}")]
     Unsupported {
@@ -257,6 +261,7 @@ impl Error {
             Self::Arguments(bad) => bad.report(),
             Self::Snippet(bad) => bad.report(),
             Self::BadCall(bad) => bad.report(),
+            Self::Tactic(e) => e.report(),
             Self::Unsupported { .. } => new("PB-1109", Class::Usage).help("`parbake expand` lists what exists, and why the rest does not"),
             Self::NotCovered(decision) => not_covered(decision),
             Self::Gaps { gaps, .. } => uncovered(self.to_string(), gaps),

@@ -70,6 +70,8 @@ pub enum Support {
     Jit,
     /// It exists, but nothing covers it and it may not be compiled.
     NotCovered,
+    /// A blocklist bars it.
+    Blocked,
     /// It does not exist.
     Unsupported,
 }

@@ -116,9 +116,11 @@ mod slot;
 mod snippet;
 mod stats;
 pub mod store;
+pub mod tactic;
 mod tensor;
 mod tensor_map;
 pub mod trial;
+pub mod tune;
 mod version;
 pub mod workspace;
 

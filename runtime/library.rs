@@ -16,6 +16,7 @@ use crate::slot::Slot;
 use crate::snippet::Snippets;
 use crate::stats::{Counters, Stats};
 use crate::store::Store;
+use crate::tactic::{Blocked, Forced, TunedResults};
 use crate::workspace::Workspace;
 use once_cell::sync::OnceCell;
 use parbake_model::identity::{Spec, SpecIndex};
@@ -86,6 +87,9 @@ pub struct Library {
     /// The op of each launcher in this program, in the manifest's order; none if the kernel folder lacks it.
     built_in: Vec<Option<OpId>>,
     pub(crate) bundles: Bundles,
+    pub(crate) blocked: Blocked,
+    pub(crate) forced: Forced,
+    pub(crate) tuned: TunedResults,
     pub(crate) kernels: RwLock<HashMap<u64, Arc<Slot>, BuildHasherDefault<KeyHasher>>>,
     pub(crate) uncovered: RwLock<HashSet<u64>>,
     pub(crate) counters: Counters,
@@ -99,7 +103,7 @@ impl Library {
     /// A library with these settings. Bundles are opened; nothing is written, and no device is touched.
     ///
     /// # Errors
-    /// Op definitions that are wrong, a bundle of the settings that cannot be used, or an installed one that is damaged or
+    /// Op definitions that are wrong, a blocklist or tuned results of the settings that cannot be used, a bundle of the settings that cannot be used, or an installed one that is damaged or
     /// belongs to another version or launch ABI. An installed one that cannot be read or is not signed is a warning.
     pub fn open(config: Config) -> Result<Self, Error> {
         crate::log::start(&config);
@@ -114,6 +118,10 @@ impl Library {
         };
         let ops = read_ops(config.kernels.as_deref(), tree.as_ref())?;
         let bundles = Bundles::open(&config)?;
+        let by_name = |name: &str| find(&ops, name).map(|id| (id, &ops[usize::from(id.0)].op));
+        let blocked = Blocked::read(&config.blocklist, by_name)?;
+        let forced = Forced::of(&config.tactics, by_name)?;
+        let tuned = TunedResults::read(&config.tuned)?;
         let place = |b: &Binding| ops.iter().position(|o| o.op.name == b.op).map(|i| OpId(i as u16));
         Ok(Self {
             built_in: crate::modules::BINDINGS.iter().map(place).collect(),
@@ -123,6 +131,9 @@ impl Library {
             workspace,
             ops,
             bundles,
+            blocked,
+            forced,
+            tuned,
             kernels: RwLock::default(),
             uncovered: RwLock::default(),
             counters: Counters::default(),
@@ -220,12 +231,7 @@ impl Library {
     /// # Errors
     /// If there is none; the error names the nearest.
     pub fn op(&self, name: &str) -> Result<OpId, Error> {
-        let found = self.ops.iter().position(|o| o.op.name == name || o.op.path() == name);
-        found.map(|i| OpId(i as u16)).ok_or_else(|| {
-            let known: Vec<String> = self.ops.iter().map(|o| o.op.name.clone()).collect();
-            let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
-            Error::UnknownOp { given: name.to_owned(), nearest, known }
-        })
+        find(&self.ops, name)
     }
 
     /// The op of a launcher in this program, by its place in the manifest: what a generated export calls.
@@ -285,12 +291,14 @@ impl Library {
             snippet = own.or(snippet);
         }
         // The element size of a default may be illegal for this element type: the first legal spec is taken then.
-        let named = def.tactics.iter().any(|t| given(&t.name).is_some());
+        let forced = |i: usize| self.forced.value(op, i);
+        let named = def.tactics.iter().enumerate().any(|(i, t)| given(&t.name).is_some() || forced(i).is_some());
         let default = default_tactic(def, target);
         let mut tactic = Vec::new();
-        for t in &def.tactics {
+        for (i, t) in def.tactics.iter().enumerate() {
             let legal = || t.values.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-            let value = given(&t.name).map_or_else(|| default.get(&t.name).map(u32::to_string), |v| Some(v.to_owned()));
+            let usual = || forced(i).or(default.get(&t.name).copied()).map(|v| v.to_string());
+            let value = given(&t.name).map_or_else(usual, |v| Some(v.to_owned()));
             let value = value.unwrap_or_else(|| t.values[0].to_string());
             let found = t.values.iter().position(|v| v.to_string() == value);
             tactic.push(
@@ -354,6 +362,16 @@ impl Library {
         let tree = self.tree.as_ref().ok_or_else(|| Error::NoSources { uri: loaded.op.name.clone() })?;
         Ok(loaded.sources.get_or_try_init(|| OpSources::read(tree, &loaded.op))?)
     }
+}
+
+/// The op of that name, or of that `family/name`.
+fn find(ops: &[LoadedOp], name: &str) -> Result<OpId, Error> {
+    let found = ops.iter().position(|o| o.op.name == name || o.op.path() == name);
+    found.map(|i| OpId(i as u16)).ok_or_else(|| {
+        let known: Vec<String> = ops.iter().map(|o| o.op.name.clone()).collect();
+        let nearest = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
+        Error::UnknownOp { given: name.to_owned(), nearest, known }
+    })
 }
 
 /// The name of an op of this program, by its place in the manifest.

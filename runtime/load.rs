@@ -10,6 +10,7 @@ use crate::goal::Goal;
 use crate::library::{Library, OpId, SpecId};
 use crate::lookup::Candidate;
 use crate::store::Artifact;
+use crate::tactic::Seen;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::{Digest, Target, Toolkit, cubin, fatbin, verdict};
 use std::error::Error as _;
@@ -123,6 +124,7 @@ impl Library {
             }
         };
         let Image { bytes: image, judged, origin, digest, build_key, toolkit, made_by } = found;
+        self.allowed(op, spec, goal, Seen::Image(toolkit))?;
         let target = judged.target;
         (decision.from, decision.target) = (Some(origin), Some(target));
         let code = match place {
@@ -244,6 +246,7 @@ impl Library {
         }
         match self.jit.on_demand(self, self.definition(op).language, goal) {
             Ok(toolchain) => {
+                self.allowed(op, spec, goal, Seen::Image(toolchain.toolkit()))?;
                 decision.note("jit", Some(goal.target()), format!("compiled by {}", toolchain.id()));
                 let (artifact, from) = self.obtain(op, spec, goal.target(), &*toolchain, self.config.profile)?;
                 // A bake refuses it; a call is better slow than not at all. It is said when it is compiled, not each time.

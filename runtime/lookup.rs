@@ -6,10 +6,11 @@ use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId};
 use crate::store::{Artifact, Store, StoreError};
+use crate::tactic::Seen;
 use parbake_model::bundle::Entry;
 use parbake_model::identity::{Profile, Spec};
 use parbake_model::op::Op;
-use parbake_model::{Digest, Target, space};
+use parbake_model::{Digest, Target, Toolkit, space};
 
 /// Where an image was found.
 pub(crate) enum Candidate<'a> {
@@ -17,13 +18,26 @@ pub(crate) enum Candidate<'a> {
     Store(Box<Artifact>),
 }
 
+impl Candidate<'_> {
+    /// The toolkit that compiled it.
+    fn toolkit(&self) -> Option<Toolkit> {
+        match self {
+            Self::Bundle(_, entry) => entry.toolkit,
+            Self::Store(artifact) => artifact.metadata.toolkit,
+        }
+    }
+}
+
 impl Library {
     /// How a spec would be served, without serving it: nothing is compiled, loaded or written, no device is touched.
     ///
     /// # Errors
-    /// A spec that does not exist for the goal, or a bundle or source that cannot be read.
+    /// A spec that does not exist for the goal or is blocked, or a bundle or source that cannot be read.
     pub fn explain(&self, op: OpId, spec: &Spec, goal: Goal) -> Result<Decision, Error> {
         let (mut decision, found) = self.find(op, spec, goal, true)?;
+        if let Some(found) = &found {
+            self.allowed(op, spec, goal, Seen::Image(found.toolkit()))?;
+        }
         match found {
             Some(Candidate::Bundle(_, entry)) => {
                 (decision.from, decision.target) = (Some(Origin::Bundle), Some(entry.target))
@@ -31,7 +45,7 @@ impl Library {
             Some(Candidate::Store(a)) => {
                 (decision.from, decision.target) = (Some(Origin::Store), Some(a.metadata.target))
             }
-            None if self.may_compile(op, &mut decision, goal) => {
+            None if self.may_compile(op, spec, &mut decision, goal) => {
                 (decision.from, decision.target) = (Some(Origin::Jit), Some(goal.target()));
             }
             None => {}
@@ -40,13 +54,17 @@ impl Library {
     }
 
     #[cfg(feature = "jit")]
-    fn may_compile(&self, op: OpId, decision: &mut Decision, goal: Goal) -> bool {
+    fn may_compile(&self, op: OpId, spec: &Spec, decision: &mut Decision, goal: Goal) -> bool {
         if !self.config.jit {
             decision.miss("jit", None, Miss::SwitchedOff, "switched off by PARBAKE_JIT");
             return false;
         }
         match self.jit.on_demand(self, self.definition(op).language, goal) {
             Ok(toolchain) => {
+                if let Err(blocked) = self.allowed(op, spec, goal, Seen::Image(toolchain.toolkit())) {
+                    decision.miss("jit", Some(goal.target()), Miss::Blocked, blocked);
+                    return false;
+                }
                 decision.note("jit", Some(goal.target()), format!("{} would compile it", toolchain.id()));
                 true
             }
@@ -63,7 +81,7 @@ impl Library {
     }
 
     #[cfg(not(feature = "jit"))]
-    fn may_compile(&self, _: OpId, decision: &mut Decision, _: Goal) -> bool {
+    fn may_compile(&self, _: OpId, _: &Spec, decision: &mut Decision, _: Goal) -> bool {
         decision.miss("jit", None, Miss::NoToolchain, "this build has no compiler (feature `jit`)");
         false
     }
@@ -82,6 +100,7 @@ impl Library {
             target: goal.words(),
             reason: reason.0,
         })?;
+        self.allowed(op, spec, goal, Seen::Spec)?;
         let source_key = spec.source_key(def, self.sources_digest(op)?).digest;
         let mut decision = Decision {
             op: def.name.clone(),

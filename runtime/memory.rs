@@ -150,15 +150,15 @@ pub fn time<E: From<Error>>(place: Place, work: impl FnOnce() -> Result<(), E>) 
 }
 
 /// An event that goes away, also after an error.
-struct Event {
+pub(crate) struct Event {
     ready: &'static Ready,
     ordinal: i32,
-    handle: *mut c_void,
+    pub(crate) handle: *mut c_void,
 }
 
 impl Event {
     /// The device's context is current.
-    fn new(ready: &'static Ready, ordinal: i32) -> Result<Self, Error> {
+    pub(crate) fn new(ready: &'static Ready, ordinal: i32) -> Result<Self, Error> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: a plain out-parameter.
         ready.table.check("cuEventCreate", unsafe { (ready.table.event_create)(&raw mut handle, 0) })?;

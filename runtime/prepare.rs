@@ -5,6 +5,7 @@ use crate::decision::{Decision, Origin};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::library::{Library, OpId};
+use crate::tactic::Seen;
 use parbake_model::identity::{Spec, SpecIndex};
 use parbake_model::lock::{Lock, Locked};
 use parbake_model::{Target, space};
@@ -99,10 +100,10 @@ impl Library {
         if failures.is_empty() { Ok(readied) } else { Err(several(failures)) }
     }
 
-    /// Every legal tactic of an op with these axis and tactic values, at every site.
+    /// Every legal tactic of an op with these axis and tactic values that is not blocked, at every site.
     ///
     /// # Errors
-    /// An unknown name or value, or an axis without a value; a site where no tactic exists.
+    /// An unknown name or value, or an axis without a value; a site where no tactic exists, or all are blocked.
     pub fn tactics(&self, op: OpId, values: &[(String, String)], sites: &[Site]) -> Result<Vec<Wanted>, Error> {
         let def = self.definition(op);
         // One spec with these values must exist: that judges names and values.
@@ -114,11 +115,20 @@ impl Library {
             let before = wanted.len();
             for spec in space::alike(def, &example) {
                 let chosen = spec.tactic.iter().all(|(n, v)| fits(n, &v.to_string()));
-                if chosen && space::check(def, &spec, Some(target)).is_ok() {
+                if chosen
+                    && space::check(def, &spec, Some(target)).is_ok()
+                    && self.wants(op, &spec, self.goal_at(site)?)
+                {
                     wanted.push(Wanted { op, spec, site });
                 }
             }
             if wanted.len() == before {
+                // One that exists is not wanted because it is blocked.
+                for spec in
+                    space::alike(def, &example).into_iter().filter(|s| space::check(def, s, Some(target)).is_ok())
+                {
+                    self.allowed(op, &spec, self.goal_at(site)?, Seen::Spec)?;
+                }
                 let reason = space::check(def, &example, Some(target)).err();
                 let reason = reason.map_or("no tactic is legal".into(), |u| u.0);
                 return Err(Error::Unsupported { spec: example.to_string(), target: target.to_string(), reason });
@@ -127,7 +137,7 @@ impl Library {
         Ok(wanted)
     }
 
-    /// The specs of a lock, each at those of the given sites that it is wanted for.
+    /// The specs of a lock, each at those of the given sites that it is wanted for. What is blocked there is left out.
     ///
     /// # Errors
     /// A site without a device; [`Error::Lock`] with every spec that this library does not have: the op is gone, lost a value or has other options.
@@ -136,8 +146,14 @@ impl Library {
         let goals = goals.collect::<Result<Vec<_>, Error>>()?;
         let mut wanted = Vec::new();
         for (locked, (op, spec)) in lock.specs.iter().zip(self.resolved(lock)?) {
-            let asked = goals.iter().filter(|(_, target)| lock.asks(locked, *target));
-            wanted.extend(asked.map(|&(site, _)| Wanted { op, spec: spec.clone(), site }));
+            for &(site, target) in goals.iter().filter(|(_, target)| lock.asks(locked, *target)) {
+                // That one is not of this target is for preparing to say.
+                if space::check(self.definition(op), &spec, Some(target)).is_err()
+                    || self.wants(op, &spec, self.goal_at(site)?)
+                {
+                    wanted.push(Wanted { op, spec: spec.clone(), site });
+                }
+            }
         }
         Ok(wanted)
     }

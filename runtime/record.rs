@@ -56,10 +56,11 @@ fn append(path: &str, line: &[u8]) -> io::Result<()> {
 }
 
 impl Library {
-    /// Notes how a spec was served, or why it was not. What does not exist for a target is not noted: no bake would make it.
+    /// Notes how a spec was served, or why it was not. What does not exist for a target, or is
+    /// blocked, is not noted: no bake is to make it.
     pub(crate) fn record(&self, op: OpId, index: SpecIndex, target: Target, outcome: Result<Origin, &Error>) {
         let Some(recorder) = &self.recorder else { return };
-        if matches!(outcome, Err(Error::Unsupported { .. })) || !recorder.first(op, index, target) {
+        if matches!(outcome, Err(Error::Unsupported { .. } | Error::Tactic(_))) || !recorder.first(op, index, target) {
             return;
         }
         let spec = self.spec_at(op, index);

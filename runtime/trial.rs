@@ -4,7 +4,8 @@
 //! and around the elements must be untouched afterwards. A NaN never passes.
 
 use crate::asan;
-use crate::binding::{Binding, Draw, Random, Rule};
+use crate::binding::{Binding, Draw, Random, Rule, Tactic};
+use crate::call::Also;
 use crate::code::{Place, Stream};
 use crate::decision::Origin;
 use crate::error::Error;
@@ -85,12 +86,26 @@ struct Plan {
     bytes: Vec<u8>,
 }
 
-struct Placed {
+pub(crate) struct Placed {
     memory: Memory,
     before: Vec<u8>,
     tensor: Tensor,
     /// Where each element lies in the memory, in bytes.
     places: Vec<usize>,
+}
+
+/// The arguments of a call, and their memory.
+pub(crate) struct Arguments {
+    placed: Vec<Option<Placed>>,
+    pub(crate) tensors: Vec<Tensor>,
+    pub(crate) scalars: Vec<f64>,
+}
+
+impl Arguments {
+    /// How much memory they take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.placed.iter().flatten().map(|p| p.before.len() as u64).sum()
+    }
 }
 
 impl Placed {
@@ -218,21 +233,44 @@ impl Trial {
         Ok(placed)
     }
 
-    /// Runs the op and compares.
+    /// Its arguments, in memory of the place.
     ///
     /// # Errors
-    /// If the op could not be run; a wrong result is no error but an [`Outcome`] that is not `ok`.
-    pub fn run(&self, library: &Library, op: OpId, place: Place) -> Result<Outcome, Error> {
+    /// A shape symbol without a legal value; what allocating fails with.
+    pub(crate) fn arguments(&self, library: &Library, op: OpId, place: Place) -> Result<Arguments, Error> {
         let def = library.definition(op);
         let binding = library.binding(op)?;
         self.complete(def)?;
         let scalar = |s: &parbake_model::op::Scalar| self.scalars.get(&s.name).copied().or(s.default).unwrap_or(s.min);
         let scalars: Vec<f64> = def.scalars.iter().map(scalar).collect();
-        let mut placed = self.place(def, binding, &scalars, place)?;
-        let tensors: Vec<Tensor> = placed.iter().map(|p| p.as_ref().map_or(Tensor::ABSENT, |p| p.tensor)).collect();
+        let placed = self.place(def, binding, &scalars, place)?;
+        let tensors = placed.iter().map(|p| p.as_ref().map_or(Tensor::ABSENT, |p| p.tensor)).collect();
+        Ok(Arguments { placed, tensors, scalars })
+    }
+
+    /// Runs the op and compares.
+    ///
+    /// # Errors
+    /// If the op could not be run; a wrong result is no error but an [`Outcome`] that is not `ok`.
+    pub fn run(&self, library: &Library, op: OpId, place: Place) -> Result<Outcome, Error> {
+        self.run_with(library, op, place, None)
+    }
+
+    /// [`Trial::run`] with the one tactic that may be taken.
+    pub(crate) fn run_with(
+        &self,
+        library: &Library,
+        op: OpId,
+        place: Place,
+        only: Option<&Tactic>,
+    ) -> Result<Outcome, Error> {
+        let def = library.definition(op);
+        let binding = library.binding(op)?;
+        let Arguments { mut placed, tensors, scalars } = self.arguments(library, op, place)?;
+        let also = Also { only, ..Also::default() };
         placed.iter_mut().flatten().for_each(|p| p.watch(place, true));
         // SAFETY: the memory of every tensor lives until it is read back below.
-        let called = unsafe { library.call(op, &tensors, &scalars, place, Stream::DEFAULT) };
+        let called = unsafe { library.call_with(op, &tensors, &scalars, place, Stream::DEFAULT, also) };
         placed.iter_mut().flatten().for_each(|p| p.watch(place, false));
         let called = called?;
         let after = placed.iter().map(|p| p.as_ref().map_or(Ok(Vec::new()), |p| p.memory.read()));

@@ -314,7 +314,7 @@ fn codes() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The ranges that docs/design.md gives, and where codes of each may be defined.
-const RANGES: [(&str, &[&str]); 14] = [
+const RANGES: [(&str, &[&str]); 15] = [
     ("PB-10", &["codegen/model/", "release/"]),
     ("PB-11", &["codegen/", "runtime/", "release/"]),
     ("PB-12", &["codegen/model/", "runtime/", "release/"]),
@@ -324,6 +324,7 @@ const RANGES: [(&str, &[&str]); 14] = [
     ("PB-16", &["runtime/", "release/"]),
     ("PB-20", &["codegen/", "runtime/", "release/"]),
     ("PB-21", &["runtime/", "release/"]),
+    ("PB-22", &["codegen/model/", "runtime/", "release/"]),
     ("PB-30", &["release/"]),
     ("PB-31", &["codegen/", "release/"]),
     ("PB-32", &["release/"]),

@@ -6,6 +6,7 @@
 //! - every identity is SHA-256 over length-prefixed, domain-tagged fields and can be printed field by field;
 //! - every reader bounds every length before it uses it.
 
+pub mod blocklist;
 pub mod bundle;
 pub mod codes;
 pub mod cubin;
@@ -31,6 +32,7 @@ pub mod source;
 pub mod space;
 pub mod target;
 pub mod trust;
+pub mod tuned;
 pub mod verdict;
 
 pub use digest::{Digest, Key, KeyFields};

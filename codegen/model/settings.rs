@@ -8,12 +8,16 @@ mod log;
 mod nearest;
 mod policy;
 mod record;
+mod tactics;
+mod timing;
 mod value;
 
 pub use config::Config;
 pub use log::{LogDestination, LogLevel};
 pub use nearest::{edit_distance, nearest};
 pub use policy::{SignaturePolicy, VersionBypass};
+pub use tactics::Forced;
+pub use timing::{Confidential, TuneTimer};
 pub use value::{boolean, bytes};
 
 /// A setting: one environment variable.
@@ -57,6 +61,13 @@ pub const SETTINGS: &[Setting] = &[
         "Targets that `build` and `expand` take, with those of the GPUs here, if `--arch` is not given",
     ),
     setting(
+        "PARBAKE_BLOCKLIST",
+        "paths, `:` between",
+        "none",
+        "Files that name kernels which must not be launched, as `parbake tune --probe` writes them; one that cannot be \
+         understood as a whole is an error",
+    ),
+    setting(
         "PARBAKE_BUNDLES",
         "paths, `:` between",
         "none",
@@ -81,6 +92,12 @@ pub const SETTINGS: &[Setting] = &[
         "seconds",
         "300",
         "How long a compiler process may run before it and all that it started are killed; NVRTC runs inside this process and is not limited",
+    ),
+    setting(
+        "PARBAKE_CONFIDENTIAL",
+        "auto|on|off",
+        "auto",
+        "Whether GPUs are used for confidential computing, where events are no measure of time: `auto` asks the driver",
     ),
     setting(
         "PARBAKE_DUMPS",
@@ -250,6 +267,13 @@ pub const SETTINGS: &[Setting] = &[
          published in both. It is not made, and one that is absent, full or read-only is said once and passed over",
     ),
     setting(
+        "PARBAKE_TACTICS",
+        "op:tactic=value,…, `;` between",
+        "none",
+        "Tactics that calls are forced to take, as in `rmsnorm:block=512,rows=1`; a call that has no such tactic is an error \
+         (diagnosis)",
+    ),
+    setting(
         "PARBAKE_TMP",
         "path",
         "<workspace>/tmp",
@@ -266,6 +290,20 @@ pub const SETTINGS: &[Setting] = &[
         "path",
         "searched for",
         "The Python that runs Triton, as in `/opt/env/bin/python3`: with the Triton that it has, else with the installed one",
+    ),
+    setting(
+        "PARBAKE_TUNED",
+        "paths, `:` between",
+        "none",
+        "Results that `parbake tune` wrote: calls of those shapes take the tactics that were fastest, where device, driver, \
+         library and kernel are still those that were measured",
+    ),
+    setting(
+        "PARBAKE_TUNE_TIMER",
+        "auto|events|globaltimer",
+        "auto",
+        "What `parbake tune` measures with on a GPU: events of the driver, or the device's own clock. `auto` takes events, \
+         and the clock where computing is confidential",
     ),
     setting(
         "PARBAKE_VERBOSE_COMPILER",

@@ -5,6 +5,7 @@ use crate::output::{Failure, Output, note};
 use crate::select;
 use crate::text::{self, Table};
 use parbake::decision::{Decision, Origin, Step};
+use parbake::tactic::{Block, TacticError};
 use parbake::{Error, Goal, Library};
 use parbake_model::report::{Class, Report};
 use parbake_model::settings::Config;
@@ -151,6 +152,11 @@ fn judge(library: &Library, asked: &Asked, args: &Args) -> Result<Call, Failure>
         Ok(decision) => decision,
         Err(Error::Unsupported { reason, .. }) => {
             (call.exists, call.why) = (false, Some(format!("it does not exist for {target}: {reason}")));
+            return Ok(call);
+        }
+        Err(Error::Tactic(TacticError::Blocked(blocks))) => {
+            let why = blocks.iter().map(Block::words).collect::<Vec<_>>().join("; ");
+            (call.exists, call.why) = (false, Some(format!("it is blocked: {why}")));
             return Ok(call);
         }
         Err(error) => return Err(error.into()),

@@ -26,6 +26,7 @@ pub(crate) mod sign;
 pub(crate) mod supports;
 pub(crate) mod test;
 pub(crate) mod toolchain;
+pub(crate) mod tune;
 pub(crate) mod verify;
 pub(crate) mod wheel;
 pub(crate) mod why;

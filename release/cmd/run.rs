@@ -100,13 +100,13 @@ pub(crate) fn run(args: Args, mut config: Config, out: Output) -> Result<(), Fai
 const MOST_SPACE: i128 = 1 << 20;
 
 /// The optional tensors, for a person.
-fn optional(def: &Op) -> String {
+pub(super) fn optional(def: &Op) -> String {
     let names: Vec<_> = def.tensors.iter().filter(|t| t.optional).map(|t| t.name.as_str()).collect();
     if names.is_empty() { "none: every tensor is given".to_owned() } else { names.join(" or ") }
 }
 
 /// Refuses shapes whose tensors and reference this machine cannot hold. Sizes that are not legal are judged later.
-fn fits(def: &Op, trial: &Trial, available: Option<u128>) -> Result<(), Report> {
+pub(super) fn fits(def: &Op, trial: &Trial, available: Option<u128>) -> Result<(), Report> {
     let extent = |extent: &Extent| {
         let value = extent.value(&mut |name| trial.dims.get(name).copied());
         u128::try_from(value.unwrap_or(0)).unwrap_or(0)
@@ -140,7 +140,7 @@ fn size(bytes: u128) -> String {
 }
 
 /// Axis names and values are checked before anything is run; tactics are the launcher's business.
-fn complete_axes(library: &Library, name: &str, axes: &BTreeMap<String, String>) -> Result<(), Error> {
+pub(super) fn complete_axes(library: &Library, name: &str, axes: &BTreeMap<String, String>) -> Result<(), Error> {
     let op = library.op(name)?;
     let def = library.definition(op);
     if let Some(tactic) = axes.keys().find(|n| def.tactics.iter().any(|t| &t.name == *n)) {
@@ -156,7 +156,7 @@ fn complete_axes(library: &Library, name: &str, axes: &BTreeMap<String, String>)
 }
 
 /// Takes `name=value` texts over defaults.
-fn overlay<T: std::str::FromStr>(
+pub(super) fn overlay<T: std::str::FromStr>(
     def: &Op,
     kind: &str,
     values: &mut BTreeMap<String, T>,

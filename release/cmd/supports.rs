@@ -24,6 +24,7 @@ fn words(support: Support) -> &'static str {
         Support::Store => "store",
         Support::Jit => "jit",
         Support::NotCovered => "not covered",
+        Support::Blocked => "blocked",
         Support::Unsupported => "unsupported",
     }
 }
@@ -33,7 +34,7 @@ pub(crate) fn run(args: Args, config: Config, out: Output) -> Result<(), Failure
     let outcome = library.supports(op, &spec, goal)?;
     out.show(&outcome, || describe(&outcome));
     match outcome.support {
-        Support::NotCovered | Support::Unsupported => Err(Failure::shown(Vec::new())),
+        Support::NotCovered | Support::Blocked | Support::Unsupported => Err(Failure::shown(Vec::new())),
         _ => Ok(()),
     }
 }

@@ -32,6 +32,9 @@ fn describe(explanation: &Explanation, spec: &Spec) -> String {
     if let Some(decision) = &explanation.decision {
         head.row(["runs on", &decision.runs_on]);
     }
+    if let Some(forced) = &explanation.forced {
+        head.row(["forced", &format!("{forced}, by PARBAKE_TACTICS (diagnosis)")]);
+    }
     let mut text = format!("{spec}\n{}", head.text());
     match (&explanation.decision, &explanation.unsupported) {
         (Some(decision), _) => {

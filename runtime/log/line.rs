@@ -5,6 +5,7 @@ use super::sink::{self, Sink};
 use crate::call::Prepared;
 use crate::code::Place;
 use crate::error::Error;
+use crate::tactic::words;
 use crate::tensor::Tensor;
 use parbake_model::op::Op;
 use parbake_model::settings::Config;
@@ -63,14 +64,13 @@ impl Lines {
     pub(super) fn kernel(&self, op: &Op, prepared: &Prepared) {
         let kernel = &prepared.kernel;
         let target = kernel.decision.target.map_or_else(|| "?".to_owned(), |t| t.to_string());
-        let tactic: Vec<String> =
-            op.tactics.iter().zip(prepared.tactic.0).map(|(t, value)| format!("{}={value}", t.name)).collect();
+        let chosen = prepared.chosen.word().map(|word| format!(" ({word})")).unwrap_or_default();
         let (launch, from) = (&prepared.launch, prepared.from);
         self.say(format_args!(
-            "kernel {} for {target} from {from}, image {}, tactic {}, grid {:?} block {:?} shared {} cluster {}",
+            "kernel {} for {target} from {from}, image {}, tactic {}{chosen}, grid {:?} block {:?} shared {} cluster {}",
             kernel.uri,
             kernel.image,
-            tactic.join(" "),
+            words(op, &prepared.tactic),
             launch.grid,
             launch.block,
             launch.shared,

@@ -167,6 +167,9 @@ pub struct Kernel {
     pub profile: Profile,
     /// Tactic → value.
     pub tactic: BTreeMap<String, u32>,
+    /// `tuned` or `forced`, if it was not the launcher who chose it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
     /// Where it came from for this call.
     pub from: String,
     /// Where it came from when it was loaded.
@@ -233,6 +236,7 @@ impl Kernel {
             options: op.options.fields().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
             profile: library.config.profile,
             tactic: tactics.map(|(t, value)| (t.name.clone(), value)).collect(),
+            chosen: prepared.chosen.word().map(str::to_owned),
             from: prepared.from.to_string(),
             loaded_from: kernel.origin.to_string(),
             version_bypass: kernel.decision.version_bypass.clone(),

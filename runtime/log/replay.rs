@@ -207,7 +207,7 @@ impl Dumped {
         tactic: Option<&Tactic>,
     ) -> Result<Arc<Kernel>, DumpError> {
         let tensors = self.tensors(library.definition(op), &self.bases()?);
-        let prepared = library.prepare_with(op, &tensors, scalars, place, Also { tactic, values: &[] })?;
+        let prepared = library.prepare_with(op, &tensors, scalars, place, Also { tactic, ..Also::default() })?;
         let empty = || DumpError::Signature { op: self.record.op.clone(), why: "it writes nothing".to_owned() };
         Ok(prepared.ok_or_else(empty)?.kernel)
     }
@@ -243,7 +243,9 @@ impl Dumped {
         let bases: Vec<usize> = memories.iter_mut().zip(&starts).map(|(m, s)| m.pointer() as usize + s).collect();
         let tensors = self.tensors(library.definition(op), &bases);
         // SAFETY: the memory of every tensor is as long as its record says, and lives until it is read back below.
-        unsafe { library.call_with(op, &tensors, scalars, place, Stream::DEFAULT, Also { tactic, values: &[] }) }?;
+        unsafe {
+            library.call_with(op, &tensors, scalars, place, Stream::DEFAULT, Also { tactic, ..Also::default() })
+        }?;
         let after = memories.iter().map(Memory::read).collect::<Result<Vec<_>, Error>>()?;
         let mut written = BTreeMap::new();
         for argument in arguments.iter().filter(|a| a.is_written()) {

@@ -25,5 +25,6 @@ mod report;
 mod server;
 mod signatures;
 mod triton;
+mod tune;
 mod wheel;
 mod workspace;

@@ -30,6 +30,7 @@ fn every_command_has_help_with_an_example() {
         "demo",
         "test",
         "bench",
+        "tune",
         "toolchain install",
         "toolchain list",
         "cache list",

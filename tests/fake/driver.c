@@ -498,6 +498,44 @@ API int cuStreamCreate(void **stream, unsigned flags) {
     return handle_of_context(__func__, stream);
 }
 
+/* A graph remembers nothing: launches of a stream that is captured are logged and compute nothing anyway. */
+API int cuStreamBeginCapture_v2(void *stream, int capture_mode) {
+    CHECK(-1);
+    int result = !stream ? CAPTURE_UNSUPPORTED : SUCCESS;
+    say(__func__, result, "mode=%d", capture_mode);
+    return result;
+}
+
+API int cuStreamEndCapture(void *stream, void **graph) {
+    (void)stream;
+    int result = handle_of_context(__func__, graph);
+    say(__func__, result, "");
+    return result;
+}
+
+API int cuGraphInstantiateWithFlags(void **executable, void *graph, unsigned long long flags) {
+    (void)graph, (void)flags;
+    return handle_of_context(__func__, executable);
+}
+
+API int cuGraphLaunch(void *executable, void *stream) {
+    CHECK(-1);
+    say(__func__, SUCCESS, "stream=%p", stream);
+    return executable ? SUCCESS : INVALID_HANDLE;
+}
+
+API int cuGraphExecDestroy(void *executable) {
+    CHECK(-1);
+    free(executable);
+    return SUCCESS;
+}
+
+API int cuGraphDestroy(void *graph) {
+    CHECK(-1);
+    free(graph);
+    return SUCCESS;
+}
+
 API int cuEventCreate(void **event, unsigned flags) {
     (void)flags;
     int result = handle_of_context(__func__, event);

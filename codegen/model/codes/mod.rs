@@ -9,6 +9,7 @@ mod definitions;
 mod getting;
 mod images;
 mod runtime;
+mod tactics;
 mod targets;
 mod toolchains;
 
@@ -51,6 +52,7 @@ pub const AREAS: &[Area] = &[
     Area { prefix: "PB-16", about: "The store and the workspace", codes: runtime::STORE },
     Area { prefix: "PB-20", about: "Calls and coverage", codes: runtime::CALLS },
     Area { prefix: "PB-21", about: "The driver, and dumps of calls", codes: runtime::DRIVER },
+    Area { prefix: "PB-22", about: "Tactics: blocked, tuned, forced", codes: tactics::TACTICS },
     Area { prefix: "PB-30", about: "Commands of a checkout", codes: commands::CHECKOUT },
     Area { prefix: "PB-31", about: "The command line", codes: commands::COMMANDS },
     Area { prefix: "PB-32", about: "Benchmarks of ops", codes: commands::BENCHMARKS },

@@ -2,8 +2,8 @@
 
 use super::folders::{cache_home, data_home, installed};
 use super::{
-    BadSetting, LogDestination, LogLevel, SETTINGS, Setting, SignaturePolicy, VersionBypass, boolean, bytes, nearest,
-    record,
+    BadSetting, Confidential, Forced, LogDestination, LogLevel, SETTINGS, Setting, SignaturePolicy, TuneTimer,
+    VersionBypass, boolean, bytes, nearest, record, tactics,
 };
 use crate::identity::Profile;
 use crate::target::Target;
@@ -23,6 +23,8 @@ pub struct Config {
     pub aot_lock: Option<PathBuf>,
     /// Targets requested besides those of the devices found.
     pub archs: Option<Vec<Target>>,
+    /// Files that name kernels which must not be launched.
+    pub blocklist: Vec<PathBuf>,
     /// Explicit bundles.
     pub bundles: Vec<PathBuf>,
     /// Whether the store is read and written.
@@ -31,6 +33,8 @@ pub struct Config {
     pub checksum: bool,
     /// How long a compiler process may run.
     pub compile_timeout: Duration,
+    /// Whether computing is confidential, or how that is found out.
+    pub confidential: Confidential,
     /// Where dumps of calls go, if not below the workspace.
     pub dumps: Option<PathBuf>,
     /// The most bytes that dumps take together.
@@ -95,12 +99,18 @@ pub struct Config {
     pub store: Option<PathBuf>,
     /// The store that several machines share.
     pub store_shared: Option<PathBuf>,
+    /// Tactics that calls are forced to take.
+    pub tactics: Vec<Forced>,
     /// Where compilers work, if not below the workspace.
     pub temporary: Option<PathBuf>,
     /// Where compilers are installed.
     pub toolchains: PathBuf,
     /// The Python that runs Triton.
     pub triton_python: Option<PathBuf>,
+    /// What tactics are measured with on a GPU.
+    pub tune_timer: TuneTimer,
+    /// Files of tuned results.
+    pub tuned: Vec<PathBuf>,
     /// Where this user's bundles are installed. Without a home it is none of the folders of installed bundles.
     pub user_bundles: PathBuf,
     /// Whether compilers tell what they do.
@@ -180,10 +190,12 @@ impl Config {
             aot_ops: "*".to_owned(),
             aot_lock: None,
             archs: None,
+            blocklist: Vec::new(),
             bundles: Vec::new(),
             cache: true,
             checksum: true,
             compile_timeout: Duration::from_secs(300),
+            confidential: Confidential::Auto,
             dumps: None,
             dump_bytes: 10 << 30,
             dump_count: 1000,
@@ -216,9 +228,12 @@ impl Config {
             sources: Vec::new(),
             store: None,
             store_shared: None,
+            tactics: Vec::new(),
             temporary: None,
             toolchains: data_home(&vars).join("parbake/toolchains"),
             triton_python: None,
+            tune_timer: TuneTimer::Auto,
+            tuned: Vec::new(),
             user_bundles: data_home(&vars).join("parbake/bundles"),
             verbose_compiler: false,
             version_bypass: None,
@@ -275,10 +290,14 @@ impl Config {
             "PARBAKE_AOT_LOCK" => self.aot_lock = Some(path(text)?),
             "PARBAKE_AOT_OPS" => self.aot_ops = text.to_owned(),
             "PARBAKE_ARCHS" => self.archs = Some(targets()?),
+            "PARBAKE_BLOCKLIST" => self.blocklist = text.split(':').map(path).collect::<Result<_, _>>()?,
             "PARBAKE_BUNDLES" => self.bundles = text.split(':').map(path).collect::<Result<_, _>>()?,
             "PARBAKE_CACHE" => self.cache = flag()?,
             "PARBAKE_CHECKSUM" => self.checksum = flag()?,
             "PARBAKE_COMPILE_TIMEOUT" => self.compile_timeout = seconds()?,
+            "PARBAKE_CONFIDENTIAL" => {
+                self.confidential = Confidential::parse(text).ok_or_else(|| bad("auto, on or off"))?;
+            }
             "PARBAKE_DUMPS" => self.dumps = Some(path(text)?),
             "PARBAKE_DUMP_BYTES" => self.dump_bytes = size()?,
             "PARBAKE_DUMP_COUNT" => {
@@ -351,9 +370,14 @@ impl Config {
             }
             "PARBAKE_STORE_SHARED" => self.store_shared = Some(path(text)?),
             "PARBAKE_STORE" => self.store = Some(path(text)?),
+            "PARBAKE_TACTICS" => self.tactics = tactics::parse(text).ok_or_else(|| bad(tactics::EXPECTED))?,
             "PARBAKE_TMP" => self.temporary = Some(path(text)?),
             "PARBAKE_TOOLCHAINS" => self.toolchains = path(text)?,
             "PARBAKE_TRITON_PYTHON" => self.triton_python = Some(path(text)?),
+            "PARBAKE_TUNED" => self.tuned = text.split(':').map(path).collect::<Result<_, _>>()?,
+            "PARBAKE_TUNE_TIMER" => {
+                self.tune_timer = TuneTimer::parse(text).ok_or_else(|| bad("auto, events or globaltimer"))?;
+            }
             "PARBAKE_VERBOSE_COMPILER" => self.verbose_compiler = flag()?,
             "PARBAKE_VERSION_BYPASS" => {
                 self.version_bypass = Some(VersionBypass::parse(text).map_err(|expected| bad(&expected))?);

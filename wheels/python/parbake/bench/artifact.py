@@ -49,6 +49,8 @@ def _facts(uri, target, origin, image, tactic):
         "image": image,
         "tactic": {name: int(value) for name, value in (pair.split("=") for pair in tactic.split() if "=" in pair)},
     }
+    # Who chose the tactic, if it was not the launcher: results of tuning, or a person for a diagnosis.
+    facts |= {"chosen": word for word in ("tuned", "forced") if f"({word})" in tactic}
     return facts | _keys(uri, target)
 
 
