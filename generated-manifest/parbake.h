@@ -617,6 +617,110 @@ PARBAKE_API int parbake_merge_states(
     const parbake_tensor *v_merged, const parbake_tensor *s_merged, const parbake_tensor *v, const parbake_tensor *s,
     parbake_error **error);
 
+#define PARBAKE_MOE_ALIGN_TILE_DEFAULT 1
+#define PARBAKE_MOE_ALIGN_FIRST_DEFAULT 0
+/**
+ * Sorts the choices of tokens by expert, each expert's padded to whole tiles: what a grouped product takes,
+ * and where each choice went.
+ *
+ * @param rows [capacity], written: for each place the token that goes there; −1 where none does. Choices of
+ *   one expert are in the order of tokens. Element type i32; dense; overlaps no other tensor.
+ * @param tile_experts [tiles], written: for each tile the expert of its places, counted from `first`; −1
+ *   behind the last. Element type i32; dense; overlaps no other tensor.
+ * @param indptr [experts+1], written: where the places of each expert begin, and behind the last one's.
+ *   Element type i32; dense; overlaps no other tensor.
+ * @param places [tokens, k], written: where each choice went; −1: its expert is not here. Element type i32;
+ *   dense; overlaps no other tensor.
+ * @param ids [tokens, k], read: the experts that were chosen. Those that are not here, negative ones among
+ *   them, are left out. Element type i32; dense.
+ * @param tile places of a tile; 1: nothing is padded; from 1 to 1024; PARBAKE_MOE_ALIGN_TILE_DEFAULT.
+ * @param first the first expert that is here; from 0 to 2147475455; PARBAKE_MOE_ALIGN_FIRST_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * k: choices of a token, from 1 to 1024.
+ * experts: experts that are here, from `first` on, from 1 to 8192.
+ * capacity: places: at least tokens · k + min(tokens · k, experts) · (tile − 1), rounded down to whole tiles,
+ *   from 0 to 2147483647.
+ * tiles: tiles: at least capacity / tile, of the least capacity, from 0 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_moe_align(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *rows, const parbake_tensor *tile_experts, const parbake_tensor *indptr, const parbake_tensor *places, const parbake_tensor *ids,
+    int32_t tile, int32_t first,
+    parbake_error **error);
+
+/**
+ * What the experts of each token made of it, weighted and added up in the order of its choices: out[t] = Σ_j
+ * weights[t, j] · x[places[t, j]].
+ *
+ * @param out [tokens, hidden], written: the sums; 0 for a token without a choice that went anywhere. Element
+ *   type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free
+ *   as long as nothing overlaps; overlaps no other tensor.
+ * @param x [capacity, hidden], read: what the experts made of the choices. Rows that no choice went to are
+ *   not read. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param places [tokens, k], read: where each choice went, as moe_align says; −1: nowhere, and it adds
+ *   nothing whatever its weight. Element type i32; the last dimension dense, other strides are free, 0 or
+ *   more.
+ * @param weights [tokens, k], read: the weights of the choices. Element type f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * k: choices of a token, from 1 to 1024.
+ * hidden: elements of a row, from 1 to 1048576.
+ * capacity: rows of x, from 0 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_moe_finalize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *places, const parbake_tensor *weights,
+    parbake_error **error);
+
+#define PARBAKE_MOE_ROUTE_SCORING_DEFAULT 0
+#define PARBAKE_MOE_ROUTE_RENORMALIZE_DEFAULT true
+#define PARBAKE_MOE_ROUTE_GROUPS_DEFAULT 1
+#define PARBAKE_MOE_ROUTE_KEPT_GROUPS_DEFAULT 1
+#define PARBAKE_MOE_ROUTE_GROUP_BEST_DEFAULT 2
+#define PARBAKE_MOE_ROUTE_SCALE_DEFAULT 1.0
+/**
+ * Which experts each token goes to and with which weights: the k best by softmax or sigmoid, with a bias and
+ * within the best groups if asked for.
+ *
+ * @param weights [tokens, k], written: what the outputs of the experts are multiplied by. Element type f32;
+ *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param ids [tokens, k], written: the experts, the best first, of equal ones the first. Element type i32;
+ *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param logits [tokens, experts], read: the logits of the router. A NaN counts as −inf where experts are
+ *   chosen, and makes all weights of its token NaN. Element type f16 or bf16 or f32; the last dimension
+ *   dense, other strides are free, 0 or more.
+ * @param bias [experts], read; may be absent: added to the scores by which experts are chosen, and not to the
+ *   weights; absent: none. Element type f32; dense.
+ * @param scoring the score of an expert: 0 softmax over all logits, 1 sigmoid of its logit, 2 its logit, and
+ *   the weights are a softmax over the k that are chosen; from 0 to 2; PARBAKE_MOE_ROUTE_SCORING_DEFAULT.
+ * @param renormalize whether scores are divided by their sum over the k experts and 1e-20; has no effect on
+ *   scoring 2; PARBAKE_MOE_ROUTE_RENORMALIZE_DEFAULT.
+ * @param groups groups of experts that follow each other, all of one size; from 1 to 32;
+ *   PARBAKE_MOE_ROUTE_GROUPS_DEFAULT.
+ * @param kept_groups groups whose experts may be chosen: those whose best scores, bias included, add up to
+ *   most, of equal ones the first; from 1 to 32; PARBAKE_MOE_ROUTE_KEPT_GROUPS_DEFAULT.
+ * @param group_best how many scores of a group are added up: the best one or the best two; from 1 to 2;
+ *   PARBAKE_MOE_ROUTE_GROUP_BEST_DEFAULT.
+ * @param scale what the weights are multiplied by at last; from -65504 to 65504, not NaN;
+ *   PARBAKE_MOE_ROUTE_SCALE_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * experts: experts, from 1 to 4096.
+ * k: experts of a token, from 1 to 32.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_moe_route(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *weights, const parbake_tensor *ids, const parbake_tensor *logits, const parbake_tensor *bias,
+    int32_t scoring, bool renormalize, int32_t groups, int32_t kept_groups, int32_t group_best, double scale,
+    parbake_error **error);
+
 #define PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT 1e-6
 #define PARBAKE_FUSED_ADD_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
 /**

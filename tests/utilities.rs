@@ -12,6 +12,8 @@ mod cascade;
 mod harness;
 #[path = "utilities/mla.rs"]
 mod mla;
+#[path = "utilities/moe.rs"]
+mod moe;
 #[path = "utilities/norm.rs"]
 mod norm;
 #[path = "utilities/page.rs"]
