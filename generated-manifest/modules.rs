@@ -36,6 +36,10 @@ mod batch_attention_reference;
 mod block_scale_interleave_launch;
 #[path = "../kernels/quantization/block_scale_interleave/reference.rs"]
 mod block_scale_interleave_reference;
+#[path = "../kernels/gemm/bmm/launch.rs"]
+mod bmm_launch;
+#[path = "../kernels/gemm/bmm/reference.rs"]
+mod bmm_reference;
 #[path = "../kernels/cascade/cascade.rs"]
 mod cascade;
 #[path = "../kernels/sampling/chain_speculative_sampling/launch.rs"]
@@ -94,6 +98,8 @@ mod fused_add_rmsnorm_reference;
 mod gated_rmsnorm_launch;
 #[path = "../kernels/norm/gated_rmsnorm/reference.rs"]
 mod gated_rmsnorm_reference;
+#[path = "../kernels/gemm/gemm.rs"]
+mod gemm;
 #[path = "../kernels/page/get_batch_indices_positions/launch.rs"]
 mod get_batch_indices_positions_launch;
 #[path = "../kernels/page/get_batch_indices_positions/reference.rs"]
@@ -102,6 +108,10 @@ mod get_batch_indices_positions_reference;
 mod get_seq_lens_launch;
 #[path = "../kernels/page/get_seq_lens/reference.rs"]
 mod get_seq_lens_reference;
+#[path = "../kernels/gemm/group_mm/launch.rs"]
+mod group_mm_launch;
+#[path = "../kernels/gemm/group_mm/reference.rs"]
+mod group_mm_reference;
 #[path = "../kernels/norm/layernorm/launch.rs"]
 mod layernorm_launch;
 #[path = "../kernels/norm/layernorm_quant/launch.rs"]
@@ -126,20 +136,6 @@ mod merge_states_reference;
 mod mla_attention_launch;
 #[path = "../kernels/attention/mla_attention/reference.rs"]
 mod mla_attention_reference;
-#[path = "../kernels/moe/moe.rs"]
-mod moe;
-#[path = "../kernels/moe/moe_align/launch.rs"]
-mod moe_align_launch;
-#[path = "../kernels/moe/moe_align/reference.rs"]
-mod moe_align_reference;
-#[path = "../kernels/moe/moe_finalize/launch.rs"]
-mod moe_finalize_launch;
-#[path = "../kernels/moe/moe_finalize/reference.rs"]
-mod moe_finalize_reference;
-#[path = "../kernels/moe/moe_route/launch.rs"]
-mod moe_route_launch;
-#[path = "../kernels/moe/moe_route/reference.rs"]
-mod moe_route_reference;
 #[path = "../kernels/quantization/mxfp8_dequantize/launch.rs"]
 mod mxfp8_dequantize_launch;
 #[path = "../kernels/quantization/mxfp8_dequantize/reference.rs"]
@@ -302,28 +298,20 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         draw: Some(merge_states_reference::draw),
     },
     crate::binding::Binding {
-        op: "moe_align",
-        select: moe_align_launch::select,
-        arrange: moe_align_launch::arrange,
-        check: Some(moe_align_launch::check),
-        reference: moe_align_reference::reference,
-        draw: Some(moe_align_reference::draw),
+        op: "bmm",
+        select: bmm_launch::select,
+        arrange: bmm_launch::arrange,
+        check: Some(bmm_launch::check),
+        reference: bmm_reference::reference,
+        draw: Some(bmm_reference::draw),
     },
     crate::binding::Binding {
-        op: "moe_finalize",
-        select: moe_finalize_launch::select,
-        arrange: moe_finalize_launch::arrange,
-        check: Some(moe_finalize_launch::check),
-        reference: moe_finalize_reference::reference,
-        draw: Some(moe_finalize_reference::draw),
-    },
-    crate::binding::Binding {
-        op: "moe_route",
-        select: moe_route_launch::select,
-        arrange: moe_route_launch::arrange,
-        check: Some(moe_route_launch::check),
-        reference: moe_route_reference::reference,
-        draw: Some(moe_route_reference::draw),
+        op: "group_mm",
+        select: group_mm_launch::select,
+        arrange: group_mm_launch::arrange,
+        check: Some(group_mm_launch::check),
+        reference: group_mm_reference::reference,
+        draw: Some(group_mm_reference::draw),
     },
     crate::binding::Binding {
         op: "fused_add_rmsnorm",

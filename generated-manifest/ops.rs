@@ -473,156 +473,169 @@ pub unsafe fn merge_states(
     unsafe { library.call(op, &[v_merged, s_merged, v, s], &[], place, stream) }
 }
 
-/// The default of `tile` in [`moe_align`].
-pub const MOE_ALIGN_TILE_DEFAULT: i32 = 1;
+/// The default of `activation` in [`bmm`].
+pub const BMM_ACTIVATION_DEFAULT: i32 = 0;
 
-/// The default of `first` in [`moe_align`].
-pub const MOE_ALIGN_FIRST_DEFAULT: i32 = 0;
+/// The default of `processors` in [`bmm`].
+pub const BMM_PROCESSORS_DEFAULT: i32 = 132;
 
-/// Sorts the choices of tokens by expert, each expert's padded to whole tiles: what a grouped product takes, and where each choice went.
+/// Products of matrices, batch by batch: out = activation(a_scale · b_scale · a bᵀ + bias).
 ///
-/// - `rows`: \[capacity\], written: for each place the token that goes there; −1 where none does. Choices of one expert are in the order of tokens. Element type i32; dense; overlaps no other tensor.
-/// - `tile_experts`: \[tiles\], written: for each tile the expert of its places, counted from `first`; −1 behind the last. Element type i32; dense; overlaps no other tensor.
-/// - `indptr`: \[experts+1\], written: where the places of each expert begin, and behind the last one's. Element type i32; dense; overlaps no other tensor.
-/// - `places`: \[tokens, k\], written: where each choice went; −1: its expert is not here. Element type i32; dense; overlaps no other tensor.
-/// - `ids`: \[tokens, k\], read: the experts that were chosen. Those that are not here, negative ones among them, are left out. Element type i32; dense.
-/// - `tile`: places of a tile; 1: nothing is padded; from 1 to 1024; MOE_ALIGN_TILE_DEFAULT.
-/// - `first`: the first expert that is here; from 0 to 2147475455; MOE_ALIGN_FIRST_DEFAULT.
+/// - `out`: \[batch, m, n\], written: the results. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `partial`: \[partial_words\], read and written; may be absent: with tickets: room for pieces along k, of any content. With it products of few rows are cut into as many pieces as keep the device busy. Element type f32; dense; overlaps no other tensor.
+/// - `tickets`: \[ticket_words\], read and written; may be absent: with partial: zeros, which are zeros again after the launch. Element type i32; dense; overlaps no other tensor.
+/// - `a`: \[batch, m, k\], read: the left operand. Element type f16 or bf16 or e4m3 or e5m2; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `b`: \[batch, n, k\], read: the right operand, as weights lie: a row for each column of out. A matrix \[k, n\] is given as its transposed view. Element type f16 or bf16 or e4m3 or e5m2; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `bias`: \[n\], read; may be absent: what is added to each row. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `a_scale`: \[a_scale_batch, a_scale_rows, a_scale_blocks\], read; may be absent: factors of a: of all of it, of rows, or of 1 × 128 or 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `b_scale`: \[b_scale_batch, b_scale_rows, b_scale_blocks\], read; may be absent: factors of b: of all of it, of rows, or of 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `activation`: 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu; from 0 to 4; BMM_ACTIVATION_DEFAULT.
+/// - `processors`: multiprocessors of the device, by which tiles and pieces are chosen; from 1 to 1024; BMM_PROCESSORS_DEFAULT.
 ///
-/// tokens: tokens, from 0 to 2147483647.
+/// batch: matrices, from 0 to 2147483647.
 ///
-/// k: choices of a token, from 1 to 1024.
+/// m: rows of a, from 0 to 2147483647.
 ///
-/// experts: experts that are here, from `first` on, from 1 to 8192.
+/// n: rows of b, columns of out, from 0 to 2147483647.
 ///
-/// capacity: places: at least tokens · k + min(tokens · k, experts) · (tile − 1), rounded down to whole tiles, from 0 to 2147483647.
+/// k: elements of a row of a and of b; 0: products are 0, from 0 to 1073741824.
 ///
-/// tiles: tiles: at least capacity / tile, of the least capacity, from 0 to 2147483647.
+/// a_scale_batch: 1 or batch, from 1 to 2147483647.
 ///
-/// Runs on GPUs from sm_75 on, and on the host target.
+/// a_scale_rows: factors of a along m: 1, one for each row, or one for 128 rows, from 0 to 2147483647.
+///
+/// a_scale_blocks: factors of a along k: 1, or with operands of 8 bits one for 128 elements, from 0 to 2147483647.
+///
+/// b_scale_batch: 1 or batch, from 1 to 2147483647.
+///
+/// b_scale_rows: factors of b along n: 1, one for each row, or one for 128 rows; not one for each if there are several along k, from 0 to 2147483647.
+///
+/// b_scale_blocks: factors of b along k, as those of a, from 0 to 2147483647.
+///
+/// partial_words: room for pieces: as many words as a tile has elements, for each tile and piece, from 0 to 1099511627776.
+///
+/// ticket_words: at least the tiles that are cut into pieces, from 0 to 2147483647.
+///
+/// Runs on GPUs from sm_80 on, and on the host target.
+///
+/// Does not exist with b_dtype bf16 or e4m3 or e5m2, dtype f16: operands of 16 bits have one type.
+///
+/// Does not exist with b_dtype f16 or e4m3 or e5m2, dtype bf16: operands of 16 bits have one type.
+///
+/// Does not exist with b_dtype f16 or bf16, dtype e4m3 or e5m2: an operand of 8 bits goes with one of 8 bits.
+///
+/// Does not exist with b_dtype e5m2, dtype e5m2: e5m2 is for one of the operands; with two bits of precision in both no product is worth having.
+///
+/// Does not exist with dtype f16, out_dtype bf16: results have the type of the operands, or f32.
+///
+/// Does not exist with dtype bf16, out_dtype f16: results have the type of the operands, or f32.
 ///
 /// # Errors
 /// As [`Library::call`]; nothing was launched or written then.
 ///
 /// # Safety
 /// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
-pub unsafe fn moe_align(
-    library: &Library,
-    place: Place,
-    stream: Stream,
-    rows: Tensor,
-    tile_experts: Tensor,
-    indptr: Tensor,
-    places: Tensor,
-    ids: Tensor,
-    tile: i32,
-    first: i32,
-) -> Result<Called, Error> {
-    let op = library.built_in(8)?;
-    // SAFETY: as the caller vouches.
-    unsafe { library.call(op, &[rows, tile_experts, indptr, places, ids], &[f64::from(tile), f64::from(first)], place, stream) }
-}
-
-/// What the experts of each token made of it, weighted and added up in the order of its choices: out\[t\] = Σ_j weights\[t, j\] · x\[places\[t, j\]\].
-///
-/// - `out`: \[tokens, hidden\], written: the sums; 0 for a token without a choice that went anywhere. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
-/// - `x`: \[capacity, hidden\], read: what the experts made of the choices. Rows that no choice went to are not read. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
-/// - `places`: \[tokens, k\], read: where each choice went, as moe_align says; −1: nowhere, and it adds nothing whatever its weight. Element type i32; the last dimension dense, other strides are free, 0 or more.
-/// - `weights`: \[tokens, k\], read: the weights of the choices. Element type f32; the last dimension dense, other strides are free, 0 or more.
-///
-/// tokens: tokens, from 0 to 2147483647.
-///
-/// k: choices of a token, from 1 to 1024.
-///
-/// hidden: elements of a row, from 1 to 1048576.
-///
-/// capacity: rows of x, from 0 to 2147483647.
-///
-/// Runs on GPUs from sm_75 on, and on the host target.
-///
-/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
-///
-/// # Errors
-/// As [`Library::call`]; nothing was launched or written then.
-///
-/// # Safety
-/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
-pub unsafe fn moe_finalize(
+pub unsafe fn bmm(
     library: &Library,
     place: Place,
     stream: Stream,
     out: Tensor,
-    x: Tensor,
-    places: Tensor,
-    weights: Tensor,
+    partial: Option<Tensor>,
+    tickets: Option<Tensor>,
+    a: Tensor,
+    b: Tensor,
+    bias: Option<Tensor>,
+    a_scale: Option<Tensor>,
+    b_scale: Option<Tensor>,
+    activation: i32,
+    processors: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(9)?;
+    let op = library.built_in(8)?;
     // SAFETY: as the caller vouches.
-    unsafe { library.call(op, &[out, x, places, weights], &[], place, stream) }
+    unsafe { library.call(op, &[out, partial.unwrap_or(Tensor::ABSENT), tickets.unwrap_or(Tensor::ABSENT), a, b, bias.unwrap_or(Tensor::ABSENT), a_scale.unwrap_or(Tensor::ABSENT), b_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(activation), f64::from(processors)], place, stream) }
 }
 
-/// The default of `scoring` in [`moe_route`].
-pub const MOE_ROUTE_SCORING_DEFAULT: i32 = 0;
+/// The default of `activation` in [`group_mm`].
+pub const GROUP_MM_ACTIVATION_DEFAULT: i32 = 0;
 
-/// The default of `renormalize` in [`moe_route`].
-pub const MOE_ROUTE_RENORMALIZE_DEFAULT: bool = true;
+/// The default of `tile_rows` in [`group_mm`].
+pub const GROUP_MM_TILE_ROWS_DEFAULT: i32 = 0;
 
-/// The default of `groups` in [`moe_route`].
-pub const MOE_ROUTE_GROUPS_DEFAULT: i32 = 1;
+/// The default of `processors` in [`group_mm`].
+pub const GROUP_MM_PROCESSORS_DEFAULT: i32 = 132;
 
-/// The default of `kept_groups` in [`moe_route`].
-pub const MOE_ROUTE_KEPT_GROUPS_DEFAULT: i32 = 1;
-
-/// The default of `group_best` in [`moe_route`].
-pub const MOE_ROUTE_GROUP_BEST_DEFAULT: i32 = 2;
-
-/// The default of `scale` in [`moe_route`].
-pub const MOE_ROUTE_SCALE_DEFAULT: f64 = 1.0;
-
-/// Which experts each token goes to and with which weights: the k best by softmax or sigmoid, with a bias and within the best groups if asked for.
+/// Products of rows with the matrix of their group: out = activation(a_scale · b_scale · a b\[group\]ᵀ + bias\[group\]).
 ///
-/// - `weights`: \[tokens, k\], written: what the outputs of the experts are multiplied by. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
-/// - `ids`: \[tokens, k\], written: the experts, the best first, of equal ones the first. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
-/// - `logits`: \[tokens, experts\], read: the logits of the router. A NaN counts as −inf where experts are chosen, and makes all weights of its token NaN. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
-/// - `bias`: \[experts\], read; may be absent: added to the scores by which experts are chosen, and not to the weights; absent: none. Element type f32; dense.
-/// - `scoring`: the score of an expert: 0 softmax over all logits, 1 sigmoid of its logit, 2 its logit, and the weights are a softmax over the k that are chosen; from 0 to 2; MOE_ROUTE_SCORING_DEFAULT.
-/// - `renormalize`: whether scores are divided by their sum over the k experts and 1e-20; has no effect on scoring 2; MOE_ROUTE_RENORMALIZE_DEFAULT.
-/// - `groups`: groups of experts that follow each other, all of one size; from 1 to 32; MOE_ROUTE_GROUPS_DEFAULT.
-/// - `kept_groups`: groups whose experts may be chosen: those whose best scores, bias included, add up to most, of equal ones the first; from 1 to 32; MOE_ROUTE_KEPT_GROUPS_DEFAULT.
-/// - `group_best`: how many scores of a group are added up: the best one or the best two; from 1 to 2; MOE_ROUTE_GROUP_BEST_DEFAULT.
-/// - `scale`: what the weights are multiplied by at last; from -65504 to 65504, not NaN; MOE_ROUTE_SCALE_DEFAULT.
+/// - `out`: \[m, n\], read and written: the results; rows of no group stay as they are. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `a`: \[tokens, k\], read: the rows. Element type f16 or bf16 or e4m3, the same for all such tensors; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `b`: \[matrices, n, k\], read: a matrix for each group, as weights lie: a row for each column of out. Matrices \[k, n\] are given as their transposed view. Element type f16 or bf16 or e4m3, the same for all such tensors; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `indptr`: \[groups+1\], read; may be absent: where the rows of each group begin. One of indptr, lengths and ids says which rows are a group's. Element type i32; dense.
+/// - `lengths`: \[groups\], read; may be absent: how many rows each group has: those of group g are g · m / groups and the following. Element type i32; dense.
+/// - `ids`: \[m\], read; may be absent: the group of each row; what is no group has no results. Rows of one group should be neighbours: a tile is computed once for each group in it. Element type i32; dense.
+/// - `rows`: \[m\], read; may be absent: for each row of out the row of a; what is no row has no results. Absent: the same row. Element type i32; dense.
+/// - `weights`: \[groups\], read; may be absent: for each group its matrix; what is no matrix has no results. Absent: that of the same number. Element type i32; dense.
+/// - `bias`: \[matrices, n\], read; may be absent: what is added to each row of a group. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `a_scale`: \[a_scale_rows, a_scale_blocks\], read; may be absent: factors of a: of all of it, of rows, or of 1 × 128 or 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `b_scale`: \[b_scale_matrices, b_scale_rows, b_scale_blocks\], read; may be absent: factors of b: of all of it, of each matrix, of rows, or of 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `activation`: 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu; from 0 to 4; GROUP_MM_ACTIVATION_DEFAULT.
+/// - `tile_rows`: rows of a tile: 16, 64 or 128; 0: by the mean of groups; from 0 to 128; GROUP_MM_TILE_ROWS_DEFAULT.
+/// - `processors`: multiprocessors of the device, by which tiles are chosen; from 1 to 1024; GROUP_MM_PROCESSORS_DEFAULT.
 ///
-/// tokens: tokens, from 0 to 2147483647.
+/// m: rows of out, from 0 to 2147483392.
 ///
-/// experts: experts, from 1 to 4096.
+/// n: rows of a matrix, columns of out, from 0 to 2147483647.
 ///
-/// k: experts of a token, from 1 to 32.
+/// k: elements of a row of a and of b; 0: products are 0, from 0 to 1073741824.
 ///
-/// Runs on GPUs from sm_75 on, and on the host target.
+/// tokens: rows of a; without rows as many as m, from 0 to 2147483647.
+///
+/// matrices: matrices of b; without weights at least as many as groups, from 0 to 2147483647.
+///
+/// groups: groups of rows; with ids and without weights as many as matrices, from 0 to 16777216.
+///
+/// a_scale_rows: factors of a along tokens: 1, one for each row, or one for 128 rows, from 0 to 2147483647.
+///
+/// a_scale_blocks: factors of a along k: 1, or with operands of 8 bits one for 128 elements, from 0 to 2147483647.
+///
+/// b_scale_matrices: 1 or matrices, from 0 to 2147483647.
+///
+/// b_scale_rows: factors of b along n: 1, one for each row, or one for 128 rows; not one for each if there are several along k, from 0 to 2147483647.
+///
+/// b_scale_blocks: factors of b along k, as those of a, from 0 to 2147483647.
+///
+/// Runs on GPUs from sm_80 on, and on the host target.
+///
+/// Does not exist with dtype f16, out_dtype bf16: results have the type of the operands, or f32.
+///
+/// Does not exist with dtype bf16, out_dtype f16: results have the type of the operands, or f32.
 ///
 /// # Errors
 /// As [`Library::call`]; nothing was launched or written then.
 ///
 /// # Safety
 /// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
-pub unsafe fn moe_route(
+pub unsafe fn group_mm(
     library: &Library,
     place: Place,
     stream: Stream,
-    weights: Tensor,
-    ids: Tensor,
-    logits: Tensor,
+    out: Tensor,
+    a: Tensor,
+    b: Tensor,
+    indptr: Option<Tensor>,
+    lengths: Option<Tensor>,
+    ids: Option<Tensor>,
+    rows: Option<Tensor>,
+    weights: Option<Tensor>,
     bias: Option<Tensor>,
-    scoring: i32,
-    renormalize: bool,
-    groups: i32,
-    kept_groups: i32,
-    group_best: i32,
-    scale: f64,
+    a_scale: Option<Tensor>,
+    b_scale: Option<Tensor>,
+    activation: i32,
+    tile_rows: i32,
+    processors: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(10)?;
+    let op = library.built_in(9)?;
     // SAFETY: as the caller vouches.
-    unsafe { library.call(op, &[weights, ids, logits, bias.unwrap_or(Tensor::ABSENT)], &[f64::from(scoring), f64::from(u8::from(renormalize)), f64::from(groups), f64::from(kept_groups), f64::from(group_best), scale], place, stream) }
+    unsafe { library.call(op, &[out, a, b, indptr.unwrap_or(Tensor::ABSENT), lengths.unwrap_or(Tensor::ABSENT), ids.unwrap_or(Tensor::ABSENT), rows.unwrap_or(Tensor::ABSENT), weights.unwrap_or(Tensor::ABSENT), bias.unwrap_or(Tensor::ABSENT), a_scale.unwrap_or(Tensor::ABSENT), b_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(activation), f64::from(tile_rows), f64::from(processors)], place, stream) }
 }
 
 /// The default of `eps` in [`fused_add_rmsnorm`].
@@ -662,7 +675,7 @@ pub unsafe fn fused_add_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(11)?;
+    let op = library.built_in(10)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[x, residual, weight], &[eps, weight_bias], place, stream) }
 }
@@ -713,7 +726,7 @@ pub unsafe fn fused_add_rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(12)?;
+    let op = library.built_in(11)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, residual, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -764,7 +777,7 @@ pub unsafe fn fused_add_rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(13)?;
+    let op = library.built_in(12)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -806,7 +819,7 @@ pub unsafe fn gated_rmsnorm(
     eps: f64,
     order: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(14)?;
+    let op = library.built_in(13)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, gate, weight], &[eps, f64::from(order)], place, stream) }
 }
@@ -845,7 +858,7 @@ pub unsafe fn layernorm(
     bias: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(15)?;
+    let op = library.built_in(14)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
 }
@@ -889,7 +902,7 @@ pub unsafe fn layernorm_quant(
     eps: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(16)?;
+    let op = library.built_in(15)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
 }
@@ -937,7 +950,7 @@ pub unsafe fn qk_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(17)?;
+    let op = library.built_in(16)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
@@ -979,7 +992,7 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(18)?;
+    let op = library.built_in(17)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
 }
@@ -1026,7 +1039,7 @@ pub unsafe fn rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(19)?;
+    let op = library.built_in(18)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -1073,7 +1086,7 @@ pub unsafe fn rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(20)?;
+    let op = library.built_in(19)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -1123,7 +1136,7 @@ pub unsafe fn append_paged_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(21)?;
+    let op = library.built_in(20)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -1173,7 +1186,7 @@ pub unsafe fn append_paged_mla_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(22)?;
+    let op = library.built_in(21)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -1207,7 +1220,7 @@ pub unsafe fn concat_mla_k(
     k_nope: Tensor,
     k_rope: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(23)?;
+    let op = library.built_in(22)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k, k_nope, k_rope], &[], place, stream) }
 }
@@ -1239,7 +1252,7 @@ pub unsafe fn copy_blocks(
     v_cache: Tensor,
     block_mapping: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(24)?;
+    let op = library.built_in(23)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
 }
@@ -1271,7 +1284,7 @@ pub unsafe fn get_batch_indices_positions(
     append_indptr: Tensor,
     seq_lens: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(25)?;
+    let op = library.built_in(24)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
 }
@@ -1301,7 +1314,7 @@ pub unsafe fn get_seq_lens(
     kv_last_page_len: Tensor,
     page_size: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(26)?;
+    let op = library.built_in(25)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
 }
@@ -1329,7 +1342,7 @@ pub unsafe fn amax(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(27)?;
+    let op = library.built_in(26)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1357,7 +1370,7 @@ pub unsafe fn block_scale_interleave(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(28)?;
+    let op = library.built_in(27)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1405,7 +1418,7 @@ pub unsafe fn fp4_dequantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(29)?;
+    let op = library.built_in(28)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1451,7 +1464,7 @@ pub unsafe fn fp4_quantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(30)?;
+    let op = library.built_in(29)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1491,7 +1504,7 @@ pub unsafe fn fp8_quantize_per_block(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(31)?;
+    let op = library.built_in(30)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1521,7 +1534,7 @@ pub unsafe fn fp8_quantize_per_tensor(
     x: Tensor,
     scale: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(32)?;
+    let op = library.built_in(31)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
 }
@@ -1558,7 +1571,7 @@ pub unsafe fn fp8_quantize_per_tensor_dynamic(
     amax: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(33)?;
+    let op = library.built_in(32)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
 }
@@ -1593,7 +1606,7 @@ pub unsafe fn fp8_quantize_per_token(
     x: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(34)?;
+    let op = library.built_in(33)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
 }
@@ -1633,7 +1646,7 @@ pub unsafe fn fp8_quantize_per_token_group(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(35)?;
+    let op = library.built_in(34)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1674,7 +1687,7 @@ pub unsafe fn mxfp8_dequantize(
     scale: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(36)?;
+    let op = library.built_in(35)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
 }
@@ -1713,7 +1726,7 @@ pub unsafe fn mxfp8_quantize(
     x: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(37)?;
+    let op = library.built_in(36)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
 }
@@ -1744,7 +1757,7 @@ pub unsafe fn packbits(
     x: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(38)?;
+    let op = library.built_in(37)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1770,7 +1783,7 @@ pub unsafe fn packed_indptr(
     out: Tensor,
     indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(39)?;
+    let op = library.built_in(38)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, indptr], &[], place, stream) }
 }
@@ -1809,7 +1822,7 @@ pub unsafe fn segment_packbits(
     out_indptr: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(40)?;
+    let op = library.built_in(39)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1890,7 +1903,7 @@ pub unsafe fn apply_rope(
     high_freq_factor: f64,
     old_context_len: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(41)?;
+    let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
 }
@@ -1941,7 +1954,7 @@ pub unsafe fn rope_cos_sin_cache(
     cos_sin_cache: Tensor,
     interleave: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(42)?;
+    let op = library.built_in(41)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
 }
@@ -2012,7 +2025,7 @@ pub unsafe fn rope_quantize(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(43)?;
+    let op = library.built_in(42)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -2105,7 +2118,7 @@ pub unsafe fn rope_quantize_append(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(44)?;
+    let op = library.built_in(43)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -2161,7 +2174,7 @@ pub unsafe fn chain_speculative_sampling(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(45)?;
+    let op = library.built_in(44)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
 }
@@ -2244,7 +2257,7 @@ pub unsafe fn sample(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(46)?;
+    let op = library.built_in(45)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
 }
@@ -2281,7 +2294,7 @@ pub unsafe fn softmax(
     temperatures: Option<Tensor>,
     temperature: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(47)?;
+    let op = library.built_in(46)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
 }
@@ -2325,7 +2338,7 @@ pub unsafe fn top_k(
     sorted: bool,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(48)?;
+    let op = library.built_in(47)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
 }
@@ -2362,7 +2375,7 @@ pub unsafe fn top_k_mask_logits(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(49)?;
+    let op = library.built_in(48)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2407,7 +2420,7 @@ pub unsafe fn top_k_page_table_transform(
     row_to_batch: Option<Tensor>,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(50)?;
+    let op = library.built_in(49)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
 }
@@ -2448,7 +2461,7 @@ pub unsafe fn top_k_ragged_transform(
     lengths: Tensor,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(51)?;
+    let op = library.built_in(50)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
 }
@@ -2485,7 +2498,7 @@ pub unsafe fn top_k_renorm_probs(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(52)?;
+    let op = library.built_in(51)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2522,7 +2535,7 @@ pub unsafe fn top_p_renorm_probs(
     top_ps: Option<Tensor>,
     top_p: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(53)?;
+    let op = library.built_in(52)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

@@ -617,108 +617,128 @@ PARBAKE_API int parbake_merge_states(
     const parbake_tensor *v_merged, const parbake_tensor *s_merged, const parbake_tensor *v, const parbake_tensor *s,
     parbake_error **error);
 
-#define PARBAKE_MOE_ALIGN_TILE_DEFAULT 1
-#define PARBAKE_MOE_ALIGN_FIRST_DEFAULT 0
+#define PARBAKE_BMM_ACTIVATION_DEFAULT 0
+#define PARBAKE_BMM_PROCESSORS_DEFAULT 132
 /**
- * Sorts the choices of tokens by expert, each expert's padded to whole tiles: what a grouped product takes,
- * and where each choice went.
+ * Products of matrices, batch by batch: out = activation(a_scale · b_scale · a bᵀ + bias).
  *
- * @param rows [capacity], written: for each place the token that goes there; −1 where none does. Choices of
- *   one expert are in the order of tokens. Element type i32; dense; overlaps no other tensor.
- * @param tile_experts [tiles], written: for each tile the expert of its places, counted from `first`; −1
- *   behind the last. Element type i32; dense; overlaps no other tensor.
- * @param indptr [experts+1], written: where the places of each expert begin, and behind the last one's.
- *   Element type i32; dense; overlaps no other tensor.
- * @param places [tokens, k], written: where each choice went; −1: its expert is not here. Element type i32;
- *   dense; overlaps no other tensor.
- * @param ids [tokens, k], read: the experts that were chosen. Those that are not here, negative ones among
- *   them, are left out. Element type i32; dense.
- * @param tile places of a tile; 1: nothing is padded; from 1 to 1024; PARBAKE_MOE_ALIGN_TILE_DEFAULT.
- * @param first the first expert that is here; from 0 to 2147475455; PARBAKE_MOE_ALIGN_FIRST_DEFAULT.
- *
- * tokens: tokens, from 0 to 2147483647.
- * k: choices of a token, from 1 to 1024.
- * experts: experts that are here, from `first` on, from 1 to 8192.
- * capacity: places: at least tokens · k + min(tokens · k, experts) · (tile − 1), rounded down to whole tiles,
- *   from 0 to 2147483647.
- * tiles: tiles: at least capacity / tile, of the least capacity, from 0 to 2147483647.
- * Runs on GPUs from sm_75 on, and on the host target.
- */
-PARBAKE_API int parbake_moe_align(
-    parbake_library *library, void *stream, const char *target,
-    const parbake_tensor *rows, const parbake_tensor *tile_experts, const parbake_tensor *indptr, const parbake_tensor *places, const parbake_tensor *ids,
-    int32_t tile, int32_t first,
-    parbake_error **error);
-
-/**
- * What the experts of each token made of it, weighted and added up in the order of its choices: out[t] = Σ_j
- * weights[t, j] · x[places[t, j]].
- *
- * @param out [tokens, hidden], written: the sums; 0 for a token without a choice that went anywhere. Element
- *   type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free
- *   as long as nothing overlaps; overlaps no other tensor.
- * @param x [capacity, hidden], read: what the experts made of the choices. Rows that no choice went to are
- *   not read. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other
- *   strides are free, 0 or more.
- * @param places [tokens, k], read: where each choice went, as moe_align says; −1: nowhere, and it adds
- *   nothing whatever its weight. Element type i32; the last dimension dense, other strides are free, 0 or
- *   more.
- * @param weights [tokens, k], read: the weights of the choices. Element type f32; the last dimension dense,
- *   other strides are free, 0 or more.
- *
- * tokens: tokens, from 0 to 2147483647.
- * k: choices of a token, from 1 to 1024.
- * hidden: elements of a row, from 1 to 1048576.
- * capacity: rows of x, from 0 to 2147483647.
- * Runs on GPUs from sm_75 on, and on the host target.
- * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
- */
-PARBAKE_API int parbake_moe_finalize(
-    parbake_library *library, void *stream, const char *target,
-    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *places, const parbake_tensor *weights,
-    parbake_error **error);
-
-#define PARBAKE_MOE_ROUTE_SCORING_DEFAULT 0
-#define PARBAKE_MOE_ROUTE_RENORMALIZE_DEFAULT true
-#define PARBAKE_MOE_ROUTE_GROUPS_DEFAULT 1
-#define PARBAKE_MOE_ROUTE_KEPT_GROUPS_DEFAULT 1
-#define PARBAKE_MOE_ROUTE_GROUP_BEST_DEFAULT 2
-#define PARBAKE_MOE_ROUTE_SCALE_DEFAULT 1.0
-/**
- * Which experts each token goes to and with which weights: the k best by softmax or sigmoid, with a bias and
- * within the best groups if asked for.
- *
- * @param weights [tokens, k], written: what the outputs of the experts are multiplied by. Element type f32;
- *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
- * @param ids [tokens, k], written: the experts, the best first, of equal ones the first. Element type i32;
- *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
- * @param logits [tokens, experts], read: the logits of the router. A NaN counts as −inf where experts are
- *   chosen, and makes all weights of its token NaN. Element type f16 or bf16 or f32; the last dimension
+ * @param out [batch, m, n], written: the results. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other
+ *   tensor.
+ * @param partial [partial_words], read and written; may be absent: with tickets: room for pieces along k, of
+ *   any content. With it products of few rows are cut into as many pieces as keep the device busy. Element
+ *   type f32; dense; overlaps no other tensor.
+ * @param tickets [ticket_words], read and written; may be absent: with partial: zeros, which are zeros again
+ *   after the launch. Element type i32; dense; overlaps no other tensor.
+ * @param a [batch, m, k], read: the left operand. Element type f16 or bf16 or e4m3 or e5m2; the last 0
+ *   dimensions dense, other strides are free, 0 or more.
+ * @param b [batch, n, k], read: the right operand, as weights lie: a row for each column of out. A matrix [k,
+ *   n] is given as its transposed view. Element type f16 or bf16 or e4m3 or e5m2; the last 0 dimensions
  *   dense, other strides are free, 0 or more.
- * @param bias [experts], read; may be absent: added to the scores by which experts are chosen, and not to the
- *   weights; absent: none. Element type f32; dense.
- * @param scoring the score of an expert: 0 softmax over all logits, 1 sigmoid of its logit, 2 its logit, and
- *   the weights are a softmax over the k that are chosen; from 0 to 2; PARBAKE_MOE_ROUTE_SCORING_DEFAULT.
- * @param renormalize whether scores are divided by their sum over the k experts and 1e-20; has no effect on
- *   scoring 2; PARBAKE_MOE_ROUTE_RENORMALIZE_DEFAULT.
- * @param groups groups of experts that follow each other, all of one size; from 1 to 32;
- *   PARBAKE_MOE_ROUTE_GROUPS_DEFAULT.
- * @param kept_groups groups whose experts may be chosen: those whose best scores, bias included, add up to
- *   most, of equal ones the first; from 1 to 32; PARBAKE_MOE_ROUTE_KEPT_GROUPS_DEFAULT.
- * @param group_best how many scores of a group are added up: the best one or the best two; from 1 to 2;
- *   PARBAKE_MOE_ROUTE_GROUP_BEST_DEFAULT.
- * @param scale what the weights are multiplied by at last; from -65504 to 65504, not NaN;
- *   PARBAKE_MOE_ROUTE_SCALE_DEFAULT.
+ * @param bias [n], read; may be absent: what is added to each row. Element type f16 or bf16 or f32, the same
+ *   for all such tensors; dense.
+ * @param a_scale [a_scale_batch, a_scale_rows, a_scale_blocks], read; may be absent: factors of a: of all of
+ *   it, of rows, or of 1 × 128 or 128 × 128 elements. Element type f32; the last 0 dimensions dense, other
+ *   strides are free, 0 or more.
+ * @param b_scale [b_scale_batch, b_scale_rows, b_scale_blocks], read; may be absent: factors of b: of all of
+ *   it, of rows, or of 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are
+ *   free, 0 or more.
+ * @param activation 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu; from 0 to 4;
+ *   PARBAKE_BMM_ACTIVATION_DEFAULT.
+ * @param processors multiprocessors of the device, by which tiles and pieces are chosen; from 1 to 1024;
+ *   PARBAKE_BMM_PROCESSORS_DEFAULT.
  *
- * tokens: tokens, from 0 to 2147483647.
- * experts: experts, from 1 to 4096.
- * k: experts of a token, from 1 to 32.
- * Runs on GPUs from sm_75 on, and on the host target.
+ * batch: matrices, from 0 to 2147483647.
+ * m: rows of a, from 0 to 2147483647.
+ * n: rows of b, columns of out, from 0 to 2147483647.
+ * k: elements of a row of a and of b; 0: products are 0, from 0 to 1073741824.
+ * a_scale_batch: 1 or batch, from 1 to 2147483647.
+ * a_scale_rows: factors of a along m: 1, one for each row, or one for 128 rows, from 0 to 2147483647.
+ * a_scale_blocks: factors of a along k: 1, or with operands of 8 bits one for 128 elements, from 0 to
+ *   2147483647.
+ * b_scale_batch: 1 or batch, from 1 to 2147483647.
+ * b_scale_rows: factors of b along n: 1, one for each row, or one for 128 rows; not one for each if there are
+ *   several along k, from 0 to 2147483647.
+ * b_scale_blocks: factors of b along k, as those of a, from 0 to 2147483647.
+ * partial_words: room for pieces: as many words as a tile has elements, for each tile and piece, from 0 to
+ *   1099511627776.
+ * ticket_words: at least the tiles that are cut into pieces, from 0 to 2147483647.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ * Does not exist with b_dtype bf16 or e4m3 or e5m2, dtype f16: operands of 16 bits have one type.
+ * Does not exist with b_dtype f16 or e4m3 or e5m2, dtype bf16: operands of 16 bits have one type.
+ * Does not exist with b_dtype f16 or bf16, dtype e4m3 or e5m2: an operand of 8 bits goes with one of 8 bits.
+ * Does not exist with b_dtype e5m2, dtype e5m2: e5m2 is for one of the operands; with two bits of precision
+ *   in both no product is worth having.
+ * Does not exist with dtype f16, out_dtype bf16: results have the type of the operands, or f32.
+ * Does not exist with dtype bf16, out_dtype f16: results have the type of the operands, or f32.
  */
-PARBAKE_API int parbake_moe_route(
+PARBAKE_API int parbake_bmm(
     parbake_library *library, void *stream, const char *target,
-    const parbake_tensor *weights, const parbake_tensor *ids, const parbake_tensor *logits, const parbake_tensor *bias,
-    int32_t scoring, bool renormalize, int32_t groups, int32_t kept_groups, int32_t group_best, double scale,
+    const parbake_tensor *out, const parbake_tensor *partial, const parbake_tensor *tickets, const parbake_tensor *a, const parbake_tensor *b, const parbake_tensor *bias, const parbake_tensor *a_scale, const parbake_tensor *b_scale,
+    int32_t activation, int32_t processors,
+    parbake_error **error);
+
+#define PARBAKE_GROUP_MM_ACTIVATION_DEFAULT 0
+#define PARBAKE_GROUP_MM_TILE_ROWS_DEFAULT 0
+#define PARBAKE_GROUP_MM_PROCESSORS_DEFAULT 132
+/**
+ * Products of rows with the matrix of their group: out = activation(a_scale · b_scale · a b[group]ᵀ +
+ * bias[group]).
+ *
+ * @param out [m, n], read and written: the results; rows of no group stay as they are. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param a [tokens, k], read: the rows. Element type f16 or bf16 or e4m3, the same for all such tensors; the
+ *   last 0 dimensions dense, other strides are free, 0 or more.
+ * @param b [matrices, n, k], read: a matrix for each group, as weights lie: a row for each column of out.
+ *   Matrices [k, n] are given as their transposed view. Element type f16 or bf16 or e4m3, the same for all
+ *   such tensors; the last 0 dimensions dense, other strides are free, 0 or more.
+ * @param indptr [groups+1], read; may be absent: where the rows of each group begin. One of indptr, lengths
+ *   and ids says which rows are a group's. Element type i32; dense.
+ * @param lengths [groups], read; may be absent: how many rows each group has: those of group g are g · m /
+ *   groups and the following. Element type i32; dense.
+ * @param ids [m], read; may be absent: the group of each row; what is no group has no results. Rows of one
+ *   group should be neighbours: a tile is computed once for each group in it. Element type i32; dense.
+ * @param rows [m], read; may be absent: for each row of out the row of a; what is no row has no results.
+ *   Absent: the same row. Element type i32; dense.
+ * @param weights [groups], read; may be absent: for each group its matrix; what is no matrix has no results.
+ *   Absent: that of the same number. Element type i32; dense.
+ * @param bias [matrices, n], read; may be absent: what is added to each row of a group. Element type f16 or
+ *   bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param a_scale [a_scale_rows, a_scale_blocks], read; may be absent: factors of a: of all of it, of rows, or
+ *   of 1 × 128 or 128 × 128 elements. Element type f32; the last 0 dimensions dense, other strides are free,
+ *   0 or more.
+ * @param b_scale [b_scale_matrices, b_scale_rows, b_scale_blocks], read; may be absent: factors of b: of all
+ *   of it, of each matrix, of rows, or of 128 × 128 elements. Element type f32; the last 0 dimensions dense,
+ *   other strides are free, 0 or more.
+ * @param activation 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu; from 0 to 4;
+ *   PARBAKE_GROUP_MM_ACTIVATION_DEFAULT.
+ * @param tile_rows rows of a tile: 16, 64 or 128; 0: by the mean of groups; from 0 to 128;
+ *   PARBAKE_GROUP_MM_TILE_ROWS_DEFAULT.
+ * @param processors multiprocessors of the device, by which tiles are chosen; from 1 to 1024;
+ *   PARBAKE_GROUP_MM_PROCESSORS_DEFAULT.
+ *
+ * m: rows of out, from 0 to 2147483392.
+ * n: rows of a matrix, columns of out, from 0 to 2147483647.
+ * k: elements of a row of a and of b; 0: products are 0, from 0 to 1073741824.
+ * tokens: rows of a; without rows as many as m, from 0 to 2147483647.
+ * matrices: matrices of b; without weights at least as many as groups, from 0 to 2147483647.
+ * groups: groups of rows; with ids and without weights as many as matrices, from 0 to 16777216.
+ * a_scale_rows: factors of a along tokens: 1, one for each row, or one for 128 rows, from 0 to 2147483647.
+ * a_scale_blocks: factors of a along k: 1, or with operands of 8 bits one for 128 elements, from 0 to
+ *   2147483647.
+ * b_scale_matrices: 1 or matrices, from 0 to 2147483647.
+ * b_scale_rows: factors of b along n: 1, one for each row, or one for 128 rows; not one for each if there are
+ *   several along k, from 0 to 2147483647.
+ * b_scale_blocks: factors of b along k, as those of a, from 0 to 2147483647.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ * Does not exist with dtype f16, out_dtype bf16: results have the type of the operands, or f32.
+ * Does not exist with dtype bf16, out_dtype f16: results have the type of the operands, or f32.
+ */
+PARBAKE_API int parbake_group_mm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *a, const parbake_tensor *b, const parbake_tensor *indptr, const parbake_tensor *lengths, const parbake_tensor *ids, const parbake_tensor *rows, const parbake_tensor *weights, const parbake_tensor *bias, const parbake_tensor *a_scale, const parbake_tensor *b_scale,
+    int32_t activation, int32_t tile_rows, int32_t processors,
     parbake_error **error);
 
 #define PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT 1e-6

@@ -1,7 +1,7 @@
 // Keys and values of a request: from pages in global memory to tiles in shared memory, and from there to the operands
 // of mma.sync.
 #pragma once
-#include "attention/tile.cuh"
+#include "parbake/tile.cuh"
 #include "attention/work.cuh"
 #include "parbake/fp8.cuh"
 

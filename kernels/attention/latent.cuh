@@ -1,7 +1,7 @@
 // Keys of multi-head latent attention: a latent of 512 elements, which is the value too, and 64 that carry the
 // position. Both lie in one row in shared memory, so each is read from global memory once.
 #pragma once
-#include "attention/tile.cuh"
+#include "parbake/tile.cuh"
 #include "attention/work.cuh"
 
 namespace pb {

@@ -2,7 +2,7 @@
 from parbake import activation as activation
 from parbake import attention as attention
 from parbake import cascade as cascade
-from parbake import moe as moe
+from parbake import gemm as gemm
 from parbake import norm as norm
 from parbake import page as page
 from parbake import quantization as quantization
@@ -53,11 +53,9 @@ from parbake.cascade import (
     merge_state_in_place as merge_state_in_place,
     merge_states as merge_states,
 )
-from parbake.moe import (
-    moe_align as moe_align,
-    moe_finalize as moe_finalize,
-    fused_topk_deepseek as fused_topk_deepseek,
-    moe_route as moe_route,
+from parbake.gemm import (
+    bmm as bmm,
+    group_mm as group_mm,
 )
 from parbake.norm import (
     fused_add_rmsnorm as fused_add_rmsnorm,

@@ -1,0 +1,60 @@
+// Which rows a block of a grouped product computes.
+#pragma once
+#include "gemm/group_mm/params.h"
+#include "gemm/shape.cuh"
+#include "parbake/math.cuh"
+#include "parbake/warp.cuh"
+
+namespace pb {
+
+// Rows first .. first + count of the results; group: of all of them, or -1 if each row says its own.
+struct GroupTile {
+    int first, count, group;
+};
+
+// Row `i` where group `g` begins; what lies outside the results counts as their end.
+PB_FN int group_begin(const pb_group_mm_params& p, int g) {
+    const int at = (int)ld_nc<4>((const i32*)p.indptr + g).w[0];
+    return at < 0 ? 0 : min_i(at, (int)p.m);
+}
+// Where the rows of a group begin, and how many they are.
+PB_FN int group_rows(const pb_group_mm_params& p, int g, int& begin) {
+    if (p.indptr) {
+        begin = group_begin(p, g);
+        const int end = group_begin(p, g + 1);
+        return end > begin ? end - begin : 0;
+    }
+    begin = (int)min_i((i64)g * p.most, (i64)p.m);
+    const int length = (int)ld_nc<4>((const i32*)p.lengths + g).w[0];
+    return length < 0 ? 0 : min_i(min_i(length, (int)p.most), (int)p.m - begin);
+}
+
+// Notes tile `tile` of kRows rows, counted group by group. One warp, all lanes, which look at 32 groups at a time.
+template <int kRows> PB_FN void find_tile(const pb_group_mm_params& p, int tile, GroupTile& found) {
+    const int lane = (int)lane_id();
+    if (p.ids) {
+        if (lane == 0) found = {tile * kRows, min_i(kRows, (int)p.m - tile * kRows), -1};
+        return;
+    }
+    if (lane == 0) found = {0, 0, -1};
+    __syncwarp();
+#pragma unroll 1
+    for (int base = 0; base < p.groups; base += 32) {
+        int begin = 0;
+        const int rows = base + lane < p.groups ? group_rows(p, base + lane, begin) : 0;
+        const int tiles = (rows + kRows - 1) / kRows;
+        int upto = tiles;  // of this lane's group and those before it
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            const int before = shfl_up(upto, d);
+            if (lane >= d) upto += before;
+        }
+        const int at = tile - (upto - tiles);  // counted from the group's first
+        if (at >= 0 && at < tiles) found = {begin + at * kRows, min_i(rows - at * kRows, kRows), base + lane};
+        const int all = shfl(upto, 31);
+        if (tile < all) return;
+        tile -= all;
+    }
+}
+
+}  // namespace pb
