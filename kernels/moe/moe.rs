@@ -1,5 +1,10 @@
 //! What the ops of mixtures of experts share.
 
+use super::activation::{normal_distribution, sigmoid};
+use super::gemm::{Work, div_ceil};
+use crate::binding::{Checked, Draw, Problem};
+use std::f64::consts::PI;
+
 /// Scores of the experts of a token: 0 softmax over all logits, 1 sigmoid, 2 the logits. None is NaN; a row of −inf has a
 /// softmax of 0.
 pub(crate) fn scores(logits: &[f64], scoring: u32) -> Vec<f64> {
@@ -56,4 +61,76 @@ impl Sorted {
         }
         Self { choices, indptr }
     }
+}
+
+/// The scalar `activation` of moe_gate_up in float64.
+pub(crate) fn gated(activation: u32, gate: f64, up: f64, limit: f64) -> f64 {
+    match activation {
+        0 => gate * sigmoid(gate) * up,
+        1 => gate * normal_distribution(gate) * up,
+        2 => gate * sigmoid(2.0 * (2.0 / PI).sqrt() * (gate + 0.044715 * gate * gate * gate)) * up,
+        _ => {
+            let (gate, up) = (gate.min(limit), up.clamp(-limit, limit));
+            gate * sigmoid(1.702 * gate) * (up + 1.0)
+        }
+    }
+}
+
+/// What the first half of experts asks for, of elements of so many bytes: experts of the mean size; half the columns of a
+/// tile are those of gate, half those of up.
+pub(crate) fn gated_work(call: &Checked<'_>, bytes: i64) -> Work {
+    let m = call.dim("m");
+    let groups = call.dim("experts").clamp(1, m.max(1));
+    let n = 2 * call.dim("inner");
+    let processors = call.int("processors");
+    Work {
+        m: div_ceil(m, groups),
+        n,
+        k: call.dim("hidden"),
+        groups,
+        bytes,
+        out_bytes: 1,
+        processors,
+        room: 0,
+        tickets: 0,
+    }
+}
+
+/// Tiles of rows, at most: each expert ends with one of its own, and none has no row.
+pub(crate) fn gated_tiles(call: &Checked<'_>, rows: i64) -> i64 {
+    let m = call.dim("m");
+    m.min((m + call.dim("experts") * (rows - 1)) / rows)
+}
+
+/// Blocks for so many tiles at most. Some of the tiles may not exist, which only the device knows; so blocks take several,
+/// one after the other, and are so many that it doesn't matter whose tiles take longest.
+pub(crate) fn gated_grid(call: &Checked<'_>, tiles: i64) -> [u32; 3] {
+    const TURNS: i64 = 16;
+    [tiles.clamp(1, TURNS * call.int("processors")) as u32, 1, 1]
+}
+
+/// Experts with any number of rows, some with none, and rows of none; rows of x in any order, some outside.
+pub(crate) fn draw_rows(draw: &mut Draw<'_>) {
+    let (m, experts, tokens) = (draw.dims["m"], draw.dims["experts"] as usize, draw.dims["tokens"]);
+    let random = &mut *draw.random;
+    let mut below = |n: i64| random.below(n.max(1) as u64) as i64;
+    let mut ends: Vec<i64> = (0..=experts).map(|_| below(m + 1)).collect();
+    ends.sort_unstable();
+    ends[0] = 0;
+    if experts % 2 == 0 {
+        ends[experts] = m;
+    }
+    draw.tensors.insert("indptr".to_owned(), ends.iter().map(|end| *end as f64).collect());
+    let rows = (0..m).map(|_| if below(9) == 0 { below(2) * (tokens + 1) - 1 } else { below(tokens) } as f64);
+    draw.tensors.insert("rows".to_owned(), rows.collect());
+}
+
+/// The rows of experts: each with its row of x and its expert.
+pub(crate) fn rows(problem: &Problem, m: i64, tokens: i64) -> Vec<(usize, i64, i64)> {
+    let [rows, indptr] = ["rows", "indptr"].map(|name| &problem.inputs[name]);
+    let of = |(expert, ends): (usize, &[f64])| {
+        (ends[0] as usize..(ends[1] as usize).min(m as usize)).map(move |row| (row, rows[row] as i64, expert as i64))
+    };
+    let all = indptr.windows(2).enumerate().flat_map(of);
+    all.filter(|(_, token, _)| (0..tokens).contains(token)).collect()
 }

@@ -67,15 +67,16 @@ fn choices_are_sorted() {
         let case = align(tokens, k, experts, tile, [0, 3, 128][turn % 3]).seed(turn as u64);
         // More room than is needed is filled up too.
         let (capacity, tiles) = room(tokens * k, experts, tile);
-        if turn % 2 == 0 { case.dims(&[("capacity", capacity + 70), ("tiles", tiles + 5)]) } else { case }.check();
+        let case = if turn % 2 == 0 { case.dims(&[("capacity", capacity + 70), ("tiles", tiles + 5)]) } else { case };
+        if turn % 5 == 0 { case } else { case.with("tile_experts") }.check();
     }
 }
 
 /// More experts than a block has threads and than there are blocks; more choices than 16 bits count.
 #[test]
 fn many_choices_and_many_experts_are_sorted() {
-    align(9, 8, 1025, 16, 0).check();
-    align(8200, 8, 3, 64, 1).check();
+    align(9, 8, 1025, 16, 0).with("tile_experts").check();
+    align(8200, 8, 3, 64, 1).with("tile_experts").check();
 }
 
 #[test]
@@ -98,4 +99,43 @@ fn what_experts_made_is_added_up() {
         .axis("dtype", "bf16")
         .dims(&[("tokens", 4), ("k", 2), ("hidden", 8), ("capacity", 0)])
         .check();
+}
+
+#[test]
+fn gates_and_ups_are_right() {
+    // Rows of out, tokens, experts, elements of a row of x and of out: tiles that are begun, prime sizes, and no rows.
+    let shapes = [
+        (1, 1, 1, 8, 1),
+        (37, 11, 3, 136, 33),
+        (5, 3, 4, 64, 70),
+        (150, 40, 2, 72, 131),
+        (0, 4, 2, 16, 8),
+        (9, 0, 2, 16, 8),
+    ];
+    // The model of costs takes other tiles as rows and processors differ.
+    for (turn, ((m, tokens, experts, hidden, inner), processors)) in pairs(&shapes, &[1.0, 132.0]).enumerate() {
+        let case = Case::new("moe_gate_up")
+            .axis("dtype", TYPES[1 + turn % 2])
+            .dims(&[("m", m), ("tokens", tokens), ("experts", experts), ("hidden", hidden), ("inner", inner)])
+            .scalar("activation", f64::from(turn as u32 % 4))
+            .scalar("limit", 3.0)
+            .scalar("processors", processors)
+            .strided([0, 8][turn / 2 % 2], 0)
+            .seed(turn as u64 + 1);
+        if turn % 3 == 0 { case.with("bias") } else { case }.check();
+    }
+}
+
+#[test]
+fn gates_and_ups_of_8_bits_are_right() {
+    let shapes = [(1, 1, 1, 16, 128), (37, 11, 3, 144, 256), (150, 40, 2, 272, 128), (0, 4, 2, 16, 128)];
+    for (turn, ((m, tokens, experts, hidden, inner), processors)) in pairs(&shapes, &[1.0, 132.0]).enumerate() {
+        Case::new("moe_gate_up_quant")
+            .dims(&[("m", m), ("tokens", tokens), ("experts", experts), ("hidden", hidden), ("inner", inner)])
+            .scalar("activation", f64::from(turn as u32 / 2 % 4))
+            .scalar("processors", processors)
+            .strided([0, 16][turn / 2 % 2], 0)
+            .seed(turn as u64 + 1)
+            .check();
+    }
 }

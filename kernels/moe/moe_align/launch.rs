@@ -21,7 +21,7 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
     let places = moe::most_places(choices, call.dim("experts"), tile);
     for (name, dim, needed) in [("rows", "capacity", places), ("tile_experts", "tiles", places / tile)] {
-        if call.dim(dim) < needed {
+        if call.given(name) && call.dim(dim) < needed {
             let expected = format!("at least {needed} elements for {choices} choices in tiles of {tile}");
             wrong.add(name, "shape", expected, call.dim(dim).to_string());
         }
@@ -49,7 +49,7 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         first: call.int("first") as i32,
         tile: call.int("tile") as i32,
         capacity: call.dim("capacity") as i32,
-        tiles: call.dim("tiles") as i32,
+        tiles: if call.given("tile_experts") { call.dim("tiles") as i32 } else { 0 },
         magic,
         shift,
         wide: i32::from((ids.data as u64).is_multiple_of(16)),

@@ -66,7 +66,8 @@ template <int kBlock> PB_FN void moe_align(const pb_moe_align_params& p) {
             if (own == p.experts - 1) st<4>((i32*)p.indptr + p.experts, {{total}});
         }
         for (u32 i = end + (u32)t; i < stop; i += kBlock) st<4>(rows + i, {{0xffffffffu}});
-        for (u32 i = begin / (u32)p.tile + (u32)t; i < stop / (u32)p.tile; i += kBlock)
+        const u32 tiles = p.tile_experts ? stop / (u32)p.tile : 0;
+        for (u32 i = begin / (u32)p.tile + (u32)t; i < tiles; i += kBlock)
             st<4>((i32*)p.tile_experts + i, {{(u32)own}});
         // Two arrays in turn, so that the barrier of one scan guards the other; the last reduction guards the first.
         u32 at_place = begin;

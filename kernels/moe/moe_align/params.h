@@ -6,7 +6,7 @@
 typedef struct pb_moe_align_params {
     const void* ids;    /* i32 [choices] */
     void* rows;         /* i32 [capacity] */
-    void* tile_experts; /* i32 [tiles] */
+    void* tile_experts; /* i32 [tiles], or absent */
     void* indptr;       /* i32 [experts + 1] */
     void* places;       /* i32 [choices] */
     pb_i32 choices;

@@ -13,6 +13,8 @@ _TENSORS = ()
 _grad = _modes = _tracing = _forward = _empty_like = _types = None
 _native_moe_align = None
 _native_moe_finalize = None
+_native_moe_gate_up = None
+_native_moe_gate_up_quant = None
 _native_moe_route = None
 
 
@@ -41,7 +43,7 @@ def moe_align(
         rows: For each place the token that goes there; −1 where none does. Choices of one expert are in the order of
             tokens. i32 [capacity], dense, written; capacity 0 to 2147483647. Allocated if it is not given.
         tile_experts: For each tile the expert of its places, counted from `first`; −1 behind the last. i32 [tiles],
-            dense, written; tiles 0 to 2147483647. Allocated if it is not given.
+            dense, written; tiles 0 to 2147483647. Computed if it is given, or if it is True: then it is allocated.
         indptr: Where the places of each expert begin, and behind the last one's. i32 [experts+1], dense, written;
             experts 1 to 8192. Allocated if it is not given.
         places: Where each choice went; −1: its expert is not here. i32 [tokens, k], dense, written; tokens 0 to
@@ -49,8 +51,8 @@ def moe_align(
         experts: Experts that are here, from `first` on, of `indptr`; needed if they are not given (1 to 8192).
         capacity: Places: at least tokens · k + min(tokens · k, experts) · (tile − 1), rounded down to whole tiles, of
             `rows`; needed if they are not given (0 to 2147483647).
-        tiles: Tiles: at least capacity / tile, of the least capacity, of `tile_experts`; needed if they are not given
-            (0 to 2147483647).
+        tiles: Tiles: at least the least capacity / tile; of no account without tile_experts, of `tile_experts`; needed
+            if they are not given (0 to 2147483647).
         target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
 
     Returns:
@@ -72,7 +74,7 @@ def moe_align(
         target is None
         and type(ids) in _TENSORS
         and (rows is None or type(rows) is _Tensor and capacity is None)
-        and (tile_experts is None or type(tile_experts) is _Tensor and tiles is None)
+        and (tile_experts is None or type(tile_experts) is bool or type(tile_experts) is _Tensor and tiles is None)
         and (indptr is None or type(indptr) is _Tensor and experts is None)
         and (places is None or type(places) is _Tensor)
         and _forward._current_level < 0
@@ -91,8 +93,10 @@ def moe_align(
         try:
             if rows is None:
                 rows = ids.new_empty((capacity,), dtype=_types["i32"])
-            if tile_experts is None:
+            if tile_experts is True:
                 tile_experts = ids.new_empty((tiles,), dtype=_types["i32"])
+            elif tile_experts is False:
+                tile_experts = None
             if indptr is None:
                 indptr = ids.new_empty((experts + 1,), dtype=_types["i32"])
             if places is None:
@@ -124,8 +128,9 @@ def _traced_moe_align(
     if first is None:
         first = 0
     _operators = _traced(_ROW_MOE_ALIGN, ids, tile, first, rows, tile_experts, indptr, places, experts, capacity, tiles)
-    if rows is None and tile_experts is None and indptr is None and places is None:
-        return _operators.moe_align(ids, tile, first, experts, capacity, tiles, target)
+    if rows is None and (tile_experts is None or tile_experts is False) and indptr is None and places is None:
+        rows, indptr, places = _operators.moe_align(ids, tile, first, experts, capacity, tiles, target)
+        return rows, None, indptr, places
     if rows is None:
         rows = _filled(
             _ROW_MOE_ALIGN,
@@ -141,7 +146,7 @@ def _traced_moe_align(
             capacity,
             tiles,
         )
-    if tile_experts is None:
+    if tile_experts is True:
         tile_experts = _filled(
             _ROW_MOE_ALIGN,
             1,
@@ -156,6 +161,8 @@ def _traced_moe_align(
             capacity,
             tiles,
         )
+    elif tile_experts is False:
+        tile_experts = None
     if indptr is None:
         indptr = _filled(
             _ROW_MOE_ALIGN,
@@ -200,7 +207,7 @@ _ROW_MOE_ALIGN = _Function(
         ("tile", "int", 1),
         ("first", "int", 0),
         ("rows", "out", "[capacity]"),
-        ("tile_experts", "out", "[tiles]"),
+        ("tile_experts", "out?", "[tiles]"),
         ("indptr", "out", "[experts+1]"),
         ("places", "out", "[tokens, k]"),
         ("experts", "extent", None),
@@ -363,6 +370,334 @@ _ROW_MOE_FINALIZE = _Function(
     # Outputs that are returned: their place, and shape and element type after the arguments.
     outputs=(
         (3, lambda x, places, weights, out, *_: ((places.shape[0], x.shape[-1]), x.dtype)),
+    ),
+)
+
+
+def moe_gate_up(out, x, w, indptr, rows, bias=None, activation=0, limit=7.0, processors=132, *, target=None):
+    """The first half of a layer of experts in one launch: out = activation(x gateᵀ + bias) · (x upᵀ + bias), each row
+    by its expert, rows gathered.
+
+    Args:
+        out: The activated products; rows of no expert stay as they are. f16 or bf16 [m, inner], the last dimension
+            dense, read and overwritten; m 0 to 2147483392, inner 1 to 1048576.
+        x: A row for each token, at multiples of 16 bytes. f16 or bf16 [tokens, hidden], the last dimension dense,
+            read; tokens 0 to 2147483647, hidden 8 to 1048576. It has the element type of `out`, `w`, `bias`.
+        w: Of each expert the rows of gate, then those of up, at multiples of 16 bytes. f16 or bf16 [experts, 2*inner,
+            hidden], the last dimension dense, read; experts 1 to 8192, inner 1 to 1048576, hidden 8 to 1048576. It has
+            the element type of `out`, `x`, `bias`.
+        indptr: Where the rows of out of each expert begin, as moe_align says. i32 [experts+1], dense, read; experts 1
+            to 8192.
+        rows: For each row of out the row of x, as moe_align says; what is no row has no results. i32 [m], dense, read;
+            m 0 to 2147483392.
+        bias: What is added to both products of each expert. f16 or bf16 [experts, 2*inner], the last dimension dense,
+            read; experts 1 to 8192, inner 1 to 1048576. It has the element type of `out`, `x`, `w`. It may be absent.
+        activation: Of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both clamped by
+            limit (a whole number, 0 to 3).
+        limit: For activation 3: gate is at most this, up at most this and at least its negative (0 to 65504; never
+            NaN).
+        processors: Multiprocessors of the device, by which tiles are chosen (a whole number, 1 to 1024).
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        None: it works in place. From JAX, new arrays in the order of the arguments that change.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> out = torch.randn(32, 128, dtype=torch.float16, device="cuda")
+        >>> x = torch.randn(16, 256, dtype=torch.float16, device="cuda")
+        >>> w = torch.randn(8, 256, 256, dtype=torch.float16, device="cuda")
+        >>> indptr = torch.zeros(9, dtype=torch.int32, device="cuda")
+        >>> rows = torch.zeros(32, dtype=torch.int32, device="cuda")
+        >>> parbake.moe_gate_up(out, x, w, indptr, rows)
+    """
+    if (
+        target is None
+        and type(out) is _Tensor
+        and type(x) in _TENSORS
+        and type(w) in _TENSORS
+        and type(indptr) in _TENSORS
+        and type(rows) in _TENSORS
+        and (bias is None or type(bias) in _TENSORS)
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                out.requires_grad
+                or x.requires_grad
+                or w.requires_grad
+                or indptr.requires_grad
+                or rows.requires_grad
+                or getattr(bias, "requires_grad", False)
+            )
+        )
+    ):
+        try:
+            _native_moe_gate_up(out, x, w, indptr, rows, bias, activation, limit, processors)
+            return None
+        except Exception as _error:
+            if not _unclear(_error, activation, limit, processors):
+                raise
+    return _call(_ROW_MOE_GATE_UP, target, out, x, w, indptr, rows, bias, activation, limit, processors)
+
+
+def _traced_moe_gate_up(out, x, w, indptr, rows, bias=None, activation=0, limit=7.0, processors=132, *, target=None):
+    if activation is None:
+        activation = 0
+    if limit is None:
+        limit = 7.0
+    if processors is None:
+        processors = 132
+    _operators = _traced(_ROW_MOE_GATE_UP, out, x, w, indptr, rows, bias, activation, limit, processors)
+    _operators.moe_gate_up(out, x, w, indptr, rows, bias, activation, limit, processors, target)
+
+
+_ROW_MOE_GATE_UP = _Function(
+    public=moe_gate_up,
+    traced=_traced_moe_gate_up,
+    op="moe_gate_up",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("out", "inout", "[m, inner]"),
+        ("x", "in", "[tokens, hidden]"),
+        ("w", "in", "[experts, 2*inner, hidden]"),
+        ("indptr", "in", "[experts+1]"),
+        ("rows", "in", "[m]"),
+        ("bias", "in?", "[experts, 2*inner]"),
+        ("activation", "int", 0),
+        ("limit", "float", 7.0),
+        ("processors", "int", 132),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(0, 1, 2, 3, 4, 5,),
+    scalars=(
+        ("activation", 6, None),
+        ("limit", 7, None),
+        ("processors", 8, None),
+    ),
+)
+
+
+def moe_gate_up_quant(
+    out,
+    scale,
+    x,
+    x_scale,
+    w,
+    w_scale,
+    indptr,
+    rows,
+    activation=0,
+    limit=7.0,
+    eps=1e-10,
+    processors=132,
+    *,
+    target=None,
+):
+    """The first half of a layer of experts with 8 bits in one launch: h = activation(x gateᵀ) · (x upᵀ), each row by
+    its expert, rows gathered; for each 128 columns scale = amax(h) / 448, out = h / scale.
+
+    Args:
+        out: The activated products over their scales; rows of no expert stay as they are. e4m3 [m, inner], the last
+            dimension dense, read and overwritten; m 0 to 2147483392, inner 128 to 1048576.
+        scale: For each group of 128 columns what out is to be multiplied by: max(amax, eps) / 448; rows of no expert
+            stay as they are. f32 [m, inner/128], any strides, read and overwritten; m 0 to 2147483392, inner 128 to
+            1048576.
+        x: A row for each token, at multiples of 16 bytes. e4m3 [tokens, hidden], the last dimension dense, read;
+            tokens 0 to 2147483647, hidden 16 to 1048576.
+        x_scale: Factors of groups of 128 elements of x. f32 [tokens, hidden/128], any strides, read; tokens 0 to
+            2147483647, hidden 16 to 1048576.
+        w: Of each expert the rows of gate, then those of up, at multiples of 16 bytes. e4m3 [experts, 2*inner,
+            hidden], the last dimension dense, read; experts 1 to 8192, inner 128 to 1048576, hidden 16 to 1048576.
+        w_scale: Factors of blocks of 128 × 128 elements of w. f32 [experts, 2*inner/128, hidden/128], any strides,
+            read; experts 1 to 8192, inner 128 to 1048576, hidden 16 to 1048576.
+        indptr: Where the rows of out of each expert begin, as moe_align says. i32 [experts+1], dense, read; experts 1
+            to 8192.
+        rows: For each row of out the row of x, as moe_align says; what is no row has no results. i32 [m], dense, read;
+            m 0 to 2147483392.
+        activation: Of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both clamped by
+            limit (a whole number, 0 to 3).
+        limit: For activation 3: gate is at most this, up at most this and at least its negative (0 to 65504; never
+            NaN).
+        eps: Least amax that counts (0.000000000000000000000000000001 to 65504; never NaN).
+        processors: Multiprocessors of the device, by which tiles are chosen (a whole number, 1 to 1024).
+        target: "host" runs tensors in CPU memory on the CPU, for correctness. Without it tensors are on a CUDA device.
+
+    Returns:
+        None: it works in place. From JAX, new arrays in the order of the arguments that change.
+
+    Raises:
+        TypeError: An argument is no tensor, or of another element type.
+        ValueError: A shape, stride, device, overlap or number does not fit. Nothing was written.
+        NotImplementedError: The combination does not exist on this architecture.
+        parbake.NotCoveredError: No bundle has the kernel, and it cannot be compiled here.
+        parbake.Error: Everything else.
+
+    Example:
+        >>> import parbake, torch
+        >>> out = torch.randn(32, 128, device="cuda").to(torch.float8_e4m3fn)
+        >>> scale = torch.randn(32, 1, dtype=torch.float32, device="cuda")
+        >>> x = torch.randn(16, 256, device="cuda").to(torch.float8_e4m3fn)
+        >>> x_scale = torch.randn(16, 2, dtype=torch.float32, device="cuda")
+        >>> w = torch.randn(4, 256, 256, device="cuda").to(torch.float8_e4m3fn)
+        >>> w_scale = torch.randn(4, 2, 2, dtype=torch.float32, device="cuda")
+        >>> indptr = torch.zeros(5, dtype=torch.int32, device="cuda")
+        >>> rows = torch.zeros(32, dtype=torch.int32, device="cuda")
+        >>> parbake.moe_gate_up_quant(out, scale, x, x_scale, w, w_scale, indptr, rows)
+    """
+    if (
+        target is None
+        and type(out) is _Tensor
+        and type(scale) is _Tensor
+        and type(x) in _TENSORS
+        and type(x_scale) in _TENSORS
+        and type(w) in _TENSORS
+        and type(w_scale) in _TENSORS
+        and type(indptr) in _TENSORS
+        and type(rows) in _TENSORS
+        and _forward._current_level < 0
+        and not (_modes() or _tracing())
+        and not (
+            _grad()
+            and (
+                out.requires_grad
+                or scale.requires_grad
+                or x.requires_grad
+                or x_scale.requires_grad
+                or w.requires_grad
+                or w_scale.requires_grad
+                or indptr.requires_grad
+                or rows.requires_grad
+            )
+        )
+    ):
+        try:
+            _native_moe_gate_up_quant(
+                out,
+                scale,
+                x,
+                x_scale,
+                w,
+                w_scale,
+                indptr,
+                rows,
+                activation,
+                limit,
+                eps,
+                processors,
+            )
+            return None
+        except Exception as _error:
+            if not _unclear(_error, activation, limit, eps, processors):
+                raise
+    return _call(
+        _ROW_MOE_GATE_UP_QUANT,
+        target,
+        out,
+        scale,
+        x,
+        x_scale,
+        w,
+        w_scale,
+        indptr,
+        rows,
+        activation,
+        limit,
+        eps,
+        processors,
+    )
+
+
+def _traced_moe_gate_up_quant(
+    out,
+    scale,
+    x,
+    x_scale,
+    w,
+    w_scale,
+    indptr,
+    rows,
+    activation=0,
+    limit=7.0,
+    eps=1e-10,
+    processors=132,
+    *,
+    target=None,
+):
+    if activation is None:
+        activation = 0
+    if limit is None:
+        limit = 7.0
+    if eps is None:
+        eps = 1e-10
+    if processors is None:
+        processors = 132
+    _operators = _traced(
+        _ROW_MOE_GATE_UP_QUANT,
+        out,
+        scale,
+        x,
+        x_scale,
+        w,
+        w_scale,
+        indptr,
+        rows,
+        activation,
+        limit,
+        eps,
+        processors,
+    )
+    _operators.moe_gate_up_quant(
+        out,
+        scale,
+        x,
+        x_scale,
+        w,
+        w_scale,
+        indptr,
+        rows,
+        activation,
+        limit,
+        eps,
+        processors,
+        target,
+    )
+
+
+_ROW_MOE_GATE_UP_QUANT = _Function(
+    public=moe_gate_up_quant,
+    traced=_traced_moe_gate_up_quant,
+    op="moe_gate_up_quant",
+    # Argument: role, and its shape, its default or its values.
+    parameters=(
+        ("out", "inout", "[m, inner]"),
+        ("scale", "inout", "[m, inner/128]"),
+        ("x", "in", "[tokens, hidden]"),
+        ("x_scale", "in", "[tokens, hidden/128]"),
+        ("w", "in", "[experts, 2*inner, hidden]"),
+        ("w_scale", "in", "[experts, 2*inner/128, hidden/128]"),
+        ("indptr", "in", "[experts+1]"),
+        ("rows", "in", "[m]"),
+        ("activation", "int", 0),
+        ("limit", "float", 7.0),
+        ("eps", "float", 1e-10),
+        ("processors", "int", 132),
+    ),
+    # What the op is called with: arguments by their place, or a number.
+    tensors=(0, 1, 2, 3, 4, 5, 6, 7,),
+    scalars=(
+        ("activation", 8, None),
+        ("limit", 9, None),
+        ("eps", 10, None),
+        ("processors", 11, None),
     ),
 )
 

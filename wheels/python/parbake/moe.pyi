@@ -10,7 +10,7 @@ def moe_align(
     tile: int = 1,
     first: int = 0,
     rows: _Tensor | None = None,
-    tile_experts: _Tensor | None = None,
+    tile_experts: _Tensor | bool | None = None,
     indptr: _Tensor | None = None,
     places: _Tensor | None = None,
     experts: int | None = None,
@@ -18,7 +18,7 @@ def moe_align(
     tiles: int | None = None,
     *,
     target: Literal["auto", "host"] | None = None,
-) -> tuple[_Tensor, _Tensor, _Tensor, _Tensor]: ...
+) -> tuple[_Tensor, _Tensor | None, _Tensor, _Tensor]: ...
 
 def moe_finalize(
     x: _Tensor,
@@ -28,6 +28,37 @@ def moe_finalize(
     *,
     target: Literal["auto", "host"] | None = None,
 ) -> _Tensor: ...
+
+def moe_gate_up(
+    out: _Tensor,
+    x: _Tensor,
+    w: _Tensor,
+    indptr: _Tensor,
+    rows: _Tensor,
+    bias: _Tensor | None = None,
+    activation: int = 0,
+    limit: float = 7.0,
+    processors: int = 132,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> Any: ...
+
+def moe_gate_up_quant(
+    out: _Tensor,
+    scale: _Tensor,
+    x: _Tensor,
+    x_scale: _Tensor,
+    w: _Tensor,
+    w_scale: _Tensor,
+    indptr: _Tensor,
+    rows: _Tensor,
+    activation: int = 0,
+    limit: float = 7.0,
+    eps: float = 1e-10,
+    processors: int = 132,
+    *,
+    target: Literal["auto", "host"] | None = None,
+) -> Any: ...
 
 def fused_topk_deepseek(
     scores: _Tensor,
