@@ -140,7 +140,8 @@ fn package_stub(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
     for family in families.keys() {
         let _ = writeln!(text, "from parbake import {family} as {family}");
     }
-    text += "from parbake._ask import (\n";
+    // What is written by hand is typed where it stands.
+    text += "from parbake import fused_moe as fused_moe\nfrom parbake._ask import (\n";
     for name in ["Coverage", "Explanation", "Prepared", "explain", "prepare", "set_log_level", "supports"] {
         let _ = writeln!(text, "    {name} as {name},");
     }

@@ -140,6 +140,28 @@ mod merge_states_reference;
 mod mla_attention_launch;
 #[path = "../kernels/attention/mla_attention/reference.rs"]
 mod mla_attention_reference;
+#[path = "../kernels/moe/moe.rs"]
+mod moe;
+#[path = "../kernels/moe/moe_align/launch.rs"]
+mod moe_align_launch;
+#[path = "../kernels/moe/moe_align/reference.rs"]
+mod moe_align_reference;
+#[path = "../kernels/moe/moe_finalize/launch.rs"]
+mod moe_finalize_launch;
+#[path = "../kernels/moe/moe_finalize/reference.rs"]
+mod moe_finalize_reference;
+#[path = "../kernels/moe/moe_gate_up/launch.rs"]
+mod moe_gate_up_launch;
+#[path = "../kernels/moe/moe_gate_up_quant/launch.rs"]
+mod moe_gate_up_quant_launch;
+#[path = "../kernels/moe/moe_gate_up_quant/reference.rs"]
+mod moe_gate_up_quant_reference;
+#[path = "../kernels/moe/moe_gate_up/reference.rs"]
+mod moe_gate_up_reference;
+#[path = "../kernels/moe/moe_route/launch.rs"]
+mod moe_route_launch;
+#[path = "../kernels/moe/moe_route/reference.rs"]
+mod moe_route_reference;
 #[path = "../kernels/quantization/mxfp8_dequantize/launch.rs"]
 mod mxfp8_dequantize_launch;
 #[path = "../kernels/quantization/mxfp8_dequantize/reference.rs"]
@@ -316,6 +338,46 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: Some(group_mm_launch::check),
         reference: group_mm_reference::reference,
         draw: Some(group_mm_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "moe_align",
+        select: moe_align_launch::select,
+        arrange: moe_align_launch::arrange,
+        check: Some(moe_align_launch::check),
+        reference: moe_align_reference::reference,
+        draw: Some(moe_align_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "moe_finalize",
+        select: moe_finalize_launch::select,
+        arrange: moe_finalize_launch::arrange,
+        check: Some(moe_finalize_launch::check),
+        reference: moe_finalize_reference::reference,
+        draw: Some(moe_finalize_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "moe_gate_up",
+        select: moe_gate_up_launch::select,
+        arrange: moe_gate_up_launch::arrange,
+        check: Some(moe_gate_up_launch::check),
+        reference: moe_gate_up_reference::reference,
+        draw: Some(moe_gate_up_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "moe_gate_up_quant",
+        select: moe_gate_up_quant_launch::select,
+        arrange: moe_gate_up_quant_launch::arrange,
+        check: Some(moe_gate_up_quant_launch::check),
+        reference: moe_gate_up_quant_reference::reference,
+        draw: Some(moe_gate_up_quant_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "moe_route",
+        select: moe_route_launch::select,
+        arrange: moe_route_launch::arrange,
+        check: Some(moe_route_launch::check),
+        reference: moe_route_reference::reference,
+        draw: Some(moe_route_reference::draw),
     },
     crate::binding::Binding {
         op: "fused_add_rmsnorm",

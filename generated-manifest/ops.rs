@@ -638,6 +638,281 @@ pub unsafe fn group_mm(
     unsafe { library.call(op, &[out, a, b, indptr.unwrap_or(Tensor::ABSENT), lengths.unwrap_or(Tensor::ABSENT), ids.unwrap_or(Tensor::ABSENT), rows.unwrap_or(Tensor::ABSENT), weights.unwrap_or(Tensor::ABSENT), bias.unwrap_or(Tensor::ABSENT), a_scale.unwrap_or(Tensor::ABSENT), b_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(activation), f64::from(tile_rows), f64::from(processors)], place, stream) }
 }
 
+/// The default of `tile` in [`moe_align`].
+pub const MOE_ALIGN_TILE_DEFAULT: i32 = 1;
+
+/// The default of `first` in [`moe_align`].
+pub const MOE_ALIGN_FIRST_DEFAULT: i32 = 0;
+
+/// Sorts the choices of tokens by expert, each expert's padded to whole tiles: what a grouped product takes, and where each choice went.
+///
+/// - `rows`: \[capacity\], written: for each place the token that goes there; −1 where none does. Choices of one expert are in the order of tokens. Element type i32; dense; overlaps no other tensor.
+/// - `tile_experts`: \[tiles\], written; may be absent: for each tile the expert of its places, counted from `first`; −1 behind the last. Element type i32; dense; overlaps no other tensor.
+/// - `indptr`: \[experts+1\], written: where the places of each expert begin, and behind the last one's. Element type i32; dense; overlaps no other tensor.
+/// - `places`: \[tokens, k\], written: where each choice went; −1: its expert is not here. Element type i32; dense; overlaps no other tensor.
+/// - `ids`: \[tokens, k\], read: the experts that were chosen. Those that are not here, negative ones among them, are left out. Element type i32; dense.
+/// - `tile`: places of a tile; 1: nothing is padded; from 1 to 1024; MOE_ALIGN_TILE_DEFAULT.
+/// - `first`: the first expert that is here; from 0 to 2147475455; MOE_ALIGN_FIRST_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// k: choices of a token, from 1 to 1024.
+///
+/// experts: experts that are here, from `first` on, from 1 to 8192.
+///
+/// capacity: places: at least tokens · k + min(tokens · k, experts) · (tile − 1), rounded down to whole tiles, from 0 to 2147483647.
+///
+/// tiles: tiles: at least the least capacity / tile; of no account without tile_experts, from 0 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn moe_align(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    rows: Tensor,
+    tile_experts: Option<Tensor>,
+    indptr: Tensor,
+    places: Tensor,
+    ids: Tensor,
+    tile: i32,
+    first: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(10)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[rows, tile_experts.unwrap_or(Tensor::ABSENT), indptr, places, ids], &[f64::from(tile), f64::from(first)], place, stream) }
+}
+
+/// What the experts of each token made of it, weighted and added up in the order of its choices: out\[t\] = Σ_j weights\[t, j\] · x\[places\[t, j\]\].
+///
+/// - `out`: \[tokens, hidden\], written: the sums; 0 for a token without a choice that went anywhere. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[capacity, hidden\], read: what the experts made of the choices. Rows that no choice went to are not read. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `places`: \[tokens, k\], read: where each choice went, as moe_align says; −1: nowhere, and it adds nothing whatever its weight. Element type i32; the last dimension dense, other strides are free, 0 or more.
+/// - `weights`: \[tokens, k\], read: the weights of the choices. Element type f32; the last dimension dense, other strides are free, 0 or more.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// k: choices of a token, from 1 to 1024.
+///
+/// hidden: elements of a row, from 1 to 1048576.
+///
+/// capacity: rows of x, from 0 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn moe_finalize(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    places: Tensor,
+    weights: Tensor,
+) -> Result<Called, Error> {
+    let op = library.built_in(11)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, places, weights], &[], place, stream) }
+}
+
+/// The default of `activation` in [`moe_gate_up`].
+pub const MOE_GATE_UP_ACTIVATION_DEFAULT: i32 = 0;
+
+/// The default of `limit` in [`moe_gate_up`].
+pub const MOE_GATE_UP_LIMIT_DEFAULT: f64 = 7.0;
+
+/// The default of `processors` in [`moe_gate_up`].
+pub const MOE_GATE_UP_PROCESSORS_DEFAULT: i32 = 132;
+
+/// The first half of a layer of experts in one launch: out = activation(x gateᵀ + bias) · (x upᵀ + bias), each row by its expert, rows gathered.
+///
+/// - `out`: \[m, inner\], read and written: the activated products; rows of no expert stay as they are. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[tokens, hidden\], read: a row for each token, at multiples of 16 bytes. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `w`: \[experts, 2*inner, hidden\], read: of each expert the rows of gate, then those of up, at multiples of 16 bytes. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `indptr`: \[experts+1\], read: where the rows of out of each expert begin, as moe_align says. Element type i32; dense.
+/// - `rows`: \[m\], read: for each row of out the row of x, as moe_align says; what is no row has no results. Element type i32; dense.
+/// - `bias`: \[experts, 2*inner\], read; may be absent: what is added to both products of each expert. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `activation`: of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both clamped by limit; from 0 to 3; MOE_GATE_UP_ACTIVATION_DEFAULT.
+/// - `limit`: for activation 3: gate is at most this, up at most this and at least its negative; from 0 to 65504, not NaN; MOE_GATE_UP_LIMIT_DEFAULT.
+/// - `processors`: multiprocessors of the device, by which tiles are chosen; from 1 to 1024; MOE_GATE_UP_PROCESSORS_DEFAULT.
+///
+/// m: rows of out, from 0 to 2147483392.
+///
+/// tokens: rows of x, from 0 to 2147483647.
+///
+/// experts: experts, from 1 to 8192.
+///
+/// hidden: elements of a row of x: a multiple of 8, from 8 to 1048576.
+///
+/// inner: elements of a row of out, from 1 to 1048576.
+///
+/// Runs on GPUs from sm_80 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn moe_gate_up(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    x: Tensor,
+    w: Tensor,
+    indptr: Tensor,
+    rows: Tensor,
+    bias: Option<Tensor>,
+    activation: i32,
+    limit: f64,
+    processors: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(12)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, x, w, indptr, rows, bias.unwrap_or(Tensor::ABSENT)], &[f64::from(activation), limit, f64::from(processors)], place, stream) }
+}
+
+/// The default of `activation` in [`moe_gate_up_quant`].
+pub const MOE_GATE_UP_QUANT_ACTIVATION_DEFAULT: i32 = 0;
+
+/// The default of `limit` in [`moe_gate_up_quant`].
+pub const MOE_GATE_UP_QUANT_LIMIT_DEFAULT: f64 = 7.0;
+
+/// The default of `eps` in [`moe_gate_up_quant`].
+pub const MOE_GATE_UP_QUANT_EPS_DEFAULT: f64 = 1e-10;
+
+/// The default of `processors` in [`moe_gate_up_quant`].
+pub const MOE_GATE_UP_QUANT_PROCESSORS_DEFAULT: i32 = 132;
+
+/// The first half of a layer of experts with 8 bits in one launch: h = activation(x gateᵀ) · (x upᵀ), each row by its expert, rows gathered; for each 128 columns scale = amax(h) / 448, out = h / scale.
+///
+/// - `out`: \[m, inner\], read and written: the activated products over their scales; rows of no expert stay as they are. Element type e4m3; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `scale`: \[m, inner/128\], read and written: for each group of 128 columns what out is to be multiplied by: max(amax, eps) / 448; rows of no expert stay as they are. Element type f32; the last 0 dimensions dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `x`: \[tokens, hidden\], read: a row for each token, at multiples of 16 bytes. Element type e4m3; the last dimension dense, other strides are free, 0 or more.
+/// - `x_scale`: \[tokens, hidden/128\], read: factors of groups of 128 elements of x. Element type f32; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `w`: \[experts, 2*inner, hidden\], read: of each expert the rows of gate, then those of up, at multiples of 16 bytes. Element type e4m3; the last dimension dense, other strides are free, 0 or more.
+/// - `w_scale`: \[experts, 2*inner/128, hidden/128\], read: factors of blocks of 128 × 128 elements of w. Element type f32; the last 0 dimensions dense, other strides are free, 0 or more.
+/// - `indptr`: \[experts+1\], read: where the rows of out of each expert begin, as moe_align says. Element type i32; dense.
+/// - `rows`: \[m\], read: for each row of out the row of x, as moe_align says; what is no row has no results. Element type i32; dense.
+/// - `activation`: of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both clamped by limit; from 0 to 3; MOE_GATE_UP_QUANT_ACTIVATION_DEFAULT.
+/// - `limit`: for activation 3: gate is at most this, up at most this and at least its negative; from 0 to 65504, not NaN; MOE_GATE_UP_QUANT_LIMIT_DEFAULT.
+/// - `eps`: least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN; MOE_GATE_UP_QUANT_EPS_DEFAULT.
+/// - `processors`: multiprocessors of the device, by which tiles are chosen; from 1 to 1024; MOE_GATE_UP_QUANT_PROCESSORS_DEFAULT.
+///
+/// m: rows of out, from 0 to 2147483392.
+///
+/// tokens: rows of x, from 0 to 2147483647.
+///
+/// experts: experts, from 1 to 8192.
+///
+/// hidden: elements of a row of x: a multiple of 16, from 16 to 1048576.
+///
+/// inner: elements of a row of out: a multiple of 128, from 128 to 1048576.
+///
+/// Runs on GPUs from sm_80 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn moe_gate_up_quant(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    scale: Tensor,
+    x: Tensor,
+    x_scale: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    indptr: Tensor,
+    rows: Tensor,
+    activation: i32,
+    limit: f64,
+    eps: f64,
+    processors: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(13)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, scale, x, x_scale, w, w_scale, indptr, rows], &[f64::from(activation), limit, eps, f64::from(processors)], place, stream) }
+}
+
+/// The default of `scoring` in [`moe_route`].
+pub const MOE_ROUTE_SCORING_DEFAULT: i32 = 0;
+
+/// The default of `renormalize` in [`moe_route`].
+pub const MOE_ROUTE_RENORMALIZE_DEFAULT: bool = true;
+
+/// The default of `groups` in [`moe_route`].
+pub const MOE_ROUTE_GROUPS_DEFAULT: i32 = 1;
+
+/// The default of `kept_groups` in [`moe_route`].
+pub const MOE_ROUTE_KEPT_GROUPS_DEFAULT: i32 = 1;
+
+/// The default of `group_best` in [`moe_route`].
+pub const MOE_ROUTE_GROUP_BEST_DEFAULT: i32 = 2;
+
+/// The default of `scale` in [`moe_route`].
+pub const MOE_ROUTE_SCALE_DEFAULT: f64 = 1.0;
+
+/// Which experts each token goes to and with which weights: the k best by softmax or sigmoid, with a bias and within the best groups if asked for.
+///
+/// - `weights`: \[tokens, k\], written: what the outputs of the experts are multiplied by. Element type f32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `ids`: \[tokens, k\], written: the experts, the best first, of equal ones the first. Element type i32; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `logits`: \[tokens, experts\], read: the logits of the router. A NaN counts as −inf where experts are chosen, and makes all weights of its token NaN. Element type f16 or bf16 or f32; the last dimension dense, other strides are free, 0 or more.
+/// - `bias`: \[experts\], read; may be absent: added to the scores by which experts are chosen, and not to the weights; absent: none. Element type f32; dense.
+/// - `scoring`: the score of an expert: 0 softmax over all logits, 1 sigmoid of its logit, 2 its logit, and the weights are a softmax over the k that are chosen; from 0 to 2; MOE_ROUTE_SCORING_DEFAULT.
+/// - `renormalize`: whether scores are divided by their sum over the k experts and 1e-20; has no effect on scoring 2; MOE_ROUTE_RENORMALIZE_DEFAULT.
+/// - `groups`: groups of experts that follow each other, all of one size; from 1 to 32; MOE_ROUTE_GROUPS_DEFAULT.
+/// - `kept_groups`: groups whose experts may be chosen: those whose best scores, bias included, add up to most, of equal ones the first; from 1 to 32; MOE_ROUTE_KEPT_GROUPS_DEFAULT.
+/// - `group_best`: how many scores of a group are added up: the best one or the best two; from 1 to 2; MOE_ROUTE_GROUP_BEST_DEFAULT.
+/// - `scale`: what the weights are multiplied by at last; from -65504 to 65504, not NaN; MOE_ROUTE_SCALE_DEFAULT.
+///
+/// tokens: tokens, from 0 to 2147483647.
+///
+/// experts: experts, from 1 to 4096.
+///
+/// k: experts of a token, from 1 to 32.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn moe_route(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    weights: Tensor,
+    ids: Tensor,
+    logits: Tensor,
+    bias: Option<Tensor>,
+    scoring: i32,
+    renormalize: bool,
+    groups: i32,
+    kept_groups: i32,
+    group_best: i32,
+    scale: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(14)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[weights, ids, logits, bias.unwrap_or(Tensor::ABSENT)], &[f64::from(scoring), f64::from(u8::from(renormalize)), f64::from(groups), f64::from(kept_groups), f64::from(group_best), scale], place, stream) }
+}
+
 /// The default of `eps` in [`fused_add_rmsnorm`].
 pub const FUSED_ADD_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
 
@@ -675,7 +950,7 @@ pub unsafe fn fused_add_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(10)?;
+    let op = library.built_in(15)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[x, residual, weight], &[eps, weight_bias], place, stream) }
 }
@@ -726,7 +1001,7 @@ pub unsafe fn fused_add_rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(11)?;
+    let op = library.built_in(16)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, residual, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -777,7 +1052,7 @@ pub unsafe fn fused_add_rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(12)?;
+    let op = library.built_in(17)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -819,7 +1094,7 @@ pub unsafe fn gated_rmsnorm(
     eps: f64,
     order: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(13)?;
+    let op = library.built_in(18)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, gate, weight], &[eps, f64::from(order)], place, stream) }
 }
@@ -858,7 +1133,7 @@ pub unsafe fn layernorm(
     bias: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(14)?;
+    let op = library.built_in(19)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
 }
@@ -902,7 +1177,7 @@ pub unsafe fn layernorm_quant(
     eps: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(15)?;
+    let op = library.built_in(20)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
 }
@@ -950,7 +1225,7 @@ pub unsafe fn qk_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(16)?;
+    let op = library.built_in(21)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
@@ -992,7 +1267,7 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(17)?;
+    let op = library.built_in(22)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
 }
@@ -1039,7 +1314,7 @@ pub unsafe fn rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(18)?;
+    let op = library.built_in(23)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -1086,7 +1361,7 @@ pub unsafe fn rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(19)?;
+    let op = library.built_in(24)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -1136,7 +1411,7 @@ pub unsafe fn append_paged_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(20)?;
+    let op = library.built_in(25)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -1186,7 +1461,7 @@ pub unsafe fn append_paged_mla_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(21)?;
+    let op = library.built_in(26)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -1220,7 +1495,7 @@ pub unsafe fn concat_mla_k(
     k_nope: Tensor,
     k_rope: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(22)?;
+    let op = library.built_in(27)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k, k_nope, k_rope], &[], place, stream) }
 }
@@ -1252,7 +1527,7 @@ pub unsafe fn copy_blocks(
     v_cache: Tensor,
     block_mapping: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(23)?;
+    let op = library.built_in(28)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
 }
@@ -1289,7 +1564,7 @@ pub unsafe fn embedding(
     table: Tensor,
     first: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(24)?;
+    let op = library.built_in(29)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, ids, table], &[f64::from(first)], place, stream) }
 }
@@ -1321,7 +1596,7 @@ pub unsafe fn get_batch_indices_positions(
     append_indptr: Tensor,
     seq_lens: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(25)?;
+    let op = library.built_in(30)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
 }
@@ -1351,7 +1626,7 @@ pub unsafe fn get_seq_lens(
     kv_last_page_len: Tensor,
     page_size: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(26)?;
+    let op = library.built_in(31)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
 }
@@ -1379,7 +1654,7 @@ pub unsafe fn amax(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(27)?;
+    let op = library.built_in(32)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1407,7 +1682,7 @@ pub unsafe fn block_scale_interleave(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(28)?;
+    let op = library.built_in(33)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1455,7 +1730,7 @@ pub unsafe fn fp4_dequantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(29)?;
+    let op = library.built_in(34)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1501,7 +1776,7 @@ pub unsafe fn fp4_quantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(30)?;
+    let op = library.built_in(35)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1541,7 +1816,7 @@ pub unsafe fn fp8_quantize_per_block(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(31)?;
+    let op = library.built_in(36)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1571,7 +1846,7 @@ pub unsafe fn fp8_quantize_per_tensor(
     x: Tensor,
     scale: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(32)?;
+    let op = library.built_in(37)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
 }
@@ -1608,7 +1883,7 @@ pub unsafe fn fp8_quantize_per_tensor_dynamic(
     amax: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(33)?;
+    let op = library.built_in(38)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
 }
@@ -1643,7 +1918,7 @@ pub unsafe fn fp8_quantize_per_token(
     x: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(34)?;
+    let op = library.built_in(39)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
 }
@@ -1683,7 +1958,7 @@ pub unsafe fn fp8_quantize_per_token_group(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(35)?;
+    let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1724,7 +1999,7 @@ pub unsafe fn mxfp8_dequantize(
     scale: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(36)?;
+    let op = library.built_in(41)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
 }
@@ -1763,7 +2038,7 @@ pub unsafe fn mxfp8_quantize(
     x: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(37)?;
+    let op = library.built_in(42)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
 }
@@ -1794,7 +2069,7 @@ pub unsafe fn packbits(
     x: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(38)?;
+    let op = library.built_in(43)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1820,7 +2095,7 @@ pub unsafe fn packed_indptr(
     out: Tensor,
     indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(39)?;
+    let op = library.built_in(44)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, indptr], &[], place, stream) }
 }
@@ -1859,7 +2134,7 @@ pub unsafe fn segment_packbits(
     out_indptr: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(40)?;
+    let op = library.built_in(45)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -1940,7 +2215,7 @@ pub unsafe fn apply_rope(
     high_freq_factor: f64,
     old_context_len: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(41)?;
+    let op = library.built_in(46)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
 }
@@ -1991,7 +2266,7 @@ pub unsafe fn rope_cos_sin_cache(
     cos_sin_cache: Tensor,
     interleave: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(42)?;
+    let op = library.built_in(47)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
 }
@@ -2062,7 +2337,7 @@ pub unsafe fn rope_quantize(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(43)?;
+    let op = library.built_in(48)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -2155,7 +2430,7 @@ pub unsafe fn rope_quantize_append(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(44)?;
+    let op = library.built_in(49)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -2211,7 +2486,7 @@ pub unsafe fn chain_speculative_sampling(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(45)?;
+    let op = library.built_in(50)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
 }
@@ -2294,7 +2569,7 @@ pub unsafe fn sample(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(46)?;
+    let op = library.built_in(51)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
 }
@@ -2331,7 +2606,7 @@ pub unsafe fn softmax(
     temperatures: Option<Tensor>,
     temperature: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(47)?;
+    let op = library.built_in(52)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
 }
@@ -2375,7 +2650,7 @@ pub unsafe fn top_k(
     sorted: bool,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(48)?;
+    let op = library.built_in(53)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
 }
@@ -2412,7 +2687,7 @@ pub unsafe fn top_k_mask_logits(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(49)?;
+    let op = library.built_in(54)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2457,7 +2732,7 @@ pub unsafe fn top_k_page_table_transform(
     row_to_batch: Option<Tensor>,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(50)?;
+    let op = library.built_in(55)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
 }
@@ -2498,7 +2773,7 @@ pub unsafe fn top_k_ragged_transform(
     lengths: Tensor,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(51)?;
+    let op = library.built_in(56)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
 }
@@ -2535,7 +2810,7 @@ pub unsafe fn top_k_renorm_probs(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(52)?;
+    let op = library.built_in(57)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2572,7 +2847,7 @@ pub unsafe fn top_p_renorm_probs(
     top_ps: Option<Tensor>,
     top_p: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(53)?;
+    let op = library.built_in(58)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

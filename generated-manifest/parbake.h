@@ -741,6 +741,200 @@ PARBAKE_API int parbake_group_mm(
     int32_t activation, int32_t tile_rows, int32_t processors,
     parbake_error **error);
 
+#define PARBAKE_MOE_ALIGN_TILE_DEFAULT 1
+#define PARBAKE_MOE_ALIGN_FIRST_DEFAULT 0
+/**
+ * Sorts the choices of tokens by expert, each expert's padded to whole tiles: what a grouped product takes,
+ * and where each choice went.
+ *
+ * @param rows [capacity], written: for each place the token that goes there; −1 where none does. Choices of
+ *   one expert are in the order of tokens. Element type i32; dense; overlaps no other tensor.
+ * @param tile_experts [tiles], written; may be absent: for each tile the expert of its places, counted from
+ *   `first`; −1 behind the last. Element type i32; dense; overlaps no other tensor.
+ * @param indptr [experts+1], written: where the places of each expert begin, and behind the last one's.
+ *   Element type i32; dense; overlaps no other tensor.
+ * @param places [tokens, k], written: where each choice went; −1: its expert is not here. Element type i32;
+ *   dense; overlaps no other tensor.
+ * @param ids [tokens, k], read: the experts that were chosen. Those that are not here, negative ones among
+ *   them, are left out. Element type i32; dense.
+ * @param tile places of a tile; 1: nothing is padded; from 1 to 1024; PARBAKE_MOE_ALIGN_TILE_DEFAULT.
+ * @param first the first expert that is here; from 0 to 2147475455; PARBAKE_MOE_ALIGN_FIRST_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * k: choices of a token, from 1 to 1024.
+ * experts: experts that are here, from `first` on, from 1 to 8192.
+ * capacity: places: at least tokens · k + min(tokens · k, experts) · (tile − 1), rounded down to whole tiles,
+ *   from 0 to 2147483647.
+ * tiles: tiles: at least the least capacity / tile; of no account without tile_experts, from 0 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_moe_align(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *rows, const parbake_tensor *tile_experts, const parbake_tensor *indptr, const parbake_tensor *places, const parbake_tensor *ids,
+    int32_t tile, int32_t first,
+    parbake_error **error);
+
+/**
+ * What the experts of each token made of it, weighted and added up in the order of its choices: out[t] = Σ_j
+ * weights[t, j] · x[places[t, j]].
+ *
+ * @param out [tokens, hidden], written: the sums; 0 for a token without a choice that went anywhere. Element
+ *   type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free
+ *   as long as nothing overlaps; overlaps no other tensor.
+ * @param x [capacity, hidden], read: what the experts made of the choices. Rows that no choice went to are
+ *   not read. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param places [tokens, k], read: where each choice went, as moe_align says; −1: nowhere, and it adds
+ *   nothing whatever its weight. Element type i32; the last dimension dense, other strides are free, 0 or
+ *   more.
+ * @param weights [tokens, k], read: the weights of the choices. Element type f32; the last dimension dense,
+ *   other strides are free, 0 or more.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * k: choices of a token, from 1 to 1024.
+ * hidden: elements of a row, from 1 to 1048576.
+ * capacity: rows of x, from 0 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_moe_finalize(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *places, const parbake_tensor *weights,
+    parbake_error **error);
+
+#define PARBAKE_MOE_GATE_UP_ACTIVATION_DEFAULT 0
+#define PARBAKE_MOE_GATE_UP_LIMIT_DEFAULT 7.0
+#define PARBAKE_MOE_GATE_UP_PROCESSORS_DEFAULT 132
+/**
+ * The first half of a layer of experts in one launch: out = activation(x gateᵀ + bias) · (x upᵀ + bias), each
+ * row by its expert, rows gathered.
+ *
+ * @param out [m, inner], read and written: the activated products; rows of no expert stay as they are.
+ *   Element type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free
+ *   as long as nothing overlaps; overlaps no other tensor.
+ * @param x [tokens, hidden], read: a row for each token, at multiples of 16 bytes. Element type f16 or bf16,
+ *   the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param w [experts, 2*inner, hidden], read: of each expert the rows of gate, then those of up, at multiples
+ *   of 16 bytes. Element type f16 or bf16, the same for all such tensors; the last dimension dense, other
+ *   strides are free, 0 or more.
+ * @param indptr [experts+1], read: where the rows of out of each expert begin, as moe_align says. Element
+ *   type i32; dense.
+ * @param rows [m], read: for each row of out the row of x, as moe_align says; what is no row has no results.
+ *   Element type i32; dense.
+ * @param bias [experts, 2*inner], read; may be absent: what is added to both products of each expert. Element
+ *   type f16 or bf16, the same for all such tensors; the last dimension dense, other strides are free, 0 or
+ *   more.
+ * @param activation of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both
+ *   clamped by limit; from 0 to 3; PARBAKE_MOE_GATE_UP_ACTIVATION_DEFAULT.
+ * @param limit for activation 3: gate is at most this, up at most this and at least its negative; from 0 to
+ *   65504, not NaN; PARBAKE_MOE_GATE_UP_LIMIT_DEFAULT.
+ * @param processors multiprocessors of the device, by which tiles are chosen; from 1 to 1024;
+ *   PARBAKE_MOE_GATE_UP_PROCESSORS_DEFAULT.
+ *
+ * m: rows of out, from 0 to 2147483392.
+ * tokens: rows of x, from 0 to 2147483647.
+ * experts: experts, from 1 to 8192.
+ * hidden: elements of a row of x: a multiple of 8, from 8 to 1048576.
+ * inner: elements of a row of out, from 1 to 1048576.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ */
+PARBAKE_API int parbake_moe_gate_up(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *x, const parbake_tensor *w, const parbake_tensor *indptr, const parbake_tensor *rows, const parbake_tensor *bias,
+    int32_t activation, double limit, int32_t processors,
+    parbake_error **error);
+
+#define PARBAKE_MOE_GATE_UP_QUANT_ACTIVATION_DEFAULT 0
+#define PARBAKE_MOE_GATE_UP_QUANT_LIMIT_DEFAULT 7.0
+#define PARBAKE_MOE_GATE_UP_QUANT_EPS_DEFAULT 1e-10
+#define PARBAKE_MOE_GATE_UP_QUANT_PROCESSORS_DEFAULT 132
+/**
+ * The first half of a layer of experts with 8 bits in one launch: h = activation(x gateᵀ) · (x upᵀ), each row
+ * by its expert, rows gathered; for each 128 columns scale = amax(h) / 448, out = h / scale.
+ *
+ * @param out [m, inner], read and written: the activated products over their scales; rows of no expert stay
+ *   as they are. Element type e4m3; the last dimension dense, other strides are free as long as nothing
+ *   overlaps; overlaps no other tensor.
+ * @param scale [m, inner/128], read and written: for each group of 128 columns what out is to be multiplied
+ *   by: max(amax, eps) / 448; rows of no expert stay as they are. Element type f32; the last 0 dimensions
+ *   dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param x [tokens, hidden], read: a row for each token, at multiples of 16 bytes. Element type e4m3; the
+ *   last dimension dense, other strides are free, 0 or more.
+ * @param x_scale [tokens, hidden/128], read: factors of groups of 128 elements of x. Element type f32; the
+ *   last 0 dimensions dense, other strides are free, 0 or more.
+ * @param w [experts, 2*inner, hidden], read: of each expert the rows of gate, then those of up, at multiples
+ *   of 16 bytes. Element type e4m3; the last dimension dense, other strides are free, 0 or more.
+ * @param w_scale [experts, 2*inner/128, hidden/128], read: factors of blocks of 128 × 128 elements of w.
+ *   Element type f32; the last 0 dimensions dense, other strides are free, 0 or more.
+ * @param indptr [experts+1], read: where the rows of out of each expert begin, as moe_align says. Element
+ *   type i32; dense.
+ * @param rows [m], read: for each row of out the row of x, as moe_align says; what is no row has no results.
+ *   Element type i32; dense.
+ * @param activation of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both
+ *   clamped by limit; from 0 to 3; PARBAKE_MOE_GATE_UP_QUANT_ACTIVATION_DEFAULT.
+ * @param limit for activation 3: gate is at most this, up at most this and at least its negative; from 0 to
+ *   65504, not NaN; PARBAKE_MOE_GATE_UP_QUANT_LIMIT_DEFAULT.
+ * @param eps least amax that counts; from 0.000000000000000000000000000001 to 65504, not NaN;
+ *   PARBAKE_MOE_GATE_UP_QUANT_EPS_DEFAULT.
+ * @param processors multiprocessors of the device, by which tiles are chosen; from 1 to 1024;
+ *   PARBAKE_MOE_GATE_UP_QUANT_PROCESSORS_DEFAULT.
+ *
+ * m: rows of out, from 0 to 2147483392.
+ * tokens: rows of x, from 0 to 2147483647.
+ * experts: experts, from 1 to 8192.
+ * hidden: elements of a row of x: a multiple of 16, from 16 to 1048576.
+ * inner: elements of a row of out: a multiple of 128, from 128 to 1048576.
+ * Runs on GPUs from sm_80 on, and on the host target.
+ */
+PARBAKE_API int parbake_moe_gate_up_quant(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *scale, const parbake_tensor *x, const parbake_tensor *x_scale, const parbake_tensor *w, const parbake_tensor *w_scale, const parbake_tensor *indptr, const parbake_tensor *rows,
+    int32_t activation, double limit, double eps, int32_t processors,
+    parbake_error **error);
+
+#define PARBAKE_MOE_ROUTE_SCORING_DEFAULT 0
+#define PARBAKE_MOE_ROUTE_RENORMALIZE_DEFAULT true
+#define PARBAKE_MOE_ROUTE_GROUPS_DEFAULT 1
+#define PARBAKE_MOE_ROUTE_KEPT_GROUPS_DEFAULT 1
+#define PARBAKE_MOE_ROUTE_GROUP_BEST_DEFAULT 2
+#define PARBAKE_MOE_ROUTE_SCALE_DEFAULT 1.0
+/**
+ * Which experts each token goes to and with which weights: the k best by softmax or sigmoid, with a bias and
+ * within the best groups if asked for.
+ *
+ * @param weights [tokens, k], written: what the outputs of the experts are multiplied by. Element type f32;
+ *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param ids [tokens, k], written: the experts, the best first, of equal ones the first. Element type i32;
+ *   the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+ * @param logits [tokens, experts], read: the logits of the router. A NaN counts as −inf where experts are
+ *   chosen, and makes all weights of its token NaN. Element type f16 or bf16 or f32; the last dimension
+ *   dense, other strides are free, 0 or more.
+ * @param bias [experts], read; may be absent: added to the scores by which experts are chosen, and not to the
+ *   weights; absent: none. Element type f32; dense.
+ * @param scoring the score of an expert: 0 softmax over all logits, 1 sigmoid of its logit, 2 its logit, and
+ *   the weights are a softmax over the k that are chosen; from 0 to 2; PARBAKE_MOE_ROUTE_SCORING_DEFAULT.
+ * @param renormalize whether scores are divided by their sum over the k experts and 1e-20; has no effect on
+ *   scoring 2; PARBAKE_MOE_ROUTE_RENORMALIZE_DEFAULT.
+ * @param groups groups of experts that follow each other, all of one size; from 1 to 32;
+ *   PARBAKE_MOE_ROUTE_GROUPS_DEFAULT.
+ * @param kept_groups groups whose experts may be chosen: those whose best scores, bias included, add up to
+ *   most, of equal ones the first; from 1 to 32; PARBAKE_MOE_ROUTE_KEPT_GROUPS_DEFAULT.
+ * @param group_best how many scores of a group are added up: the best one or the best two; from 1 to 2;
+ *   PARBAKE_MOE_ROUTE_GROUP_BEST_DEFAULT.
+ * @param scale what the weights are multiplied by at last; from -65504 to 65504, not NaN;
+ *   PARBAKE_MOE_ROUTE_SCALE_DEFAULT.
+ *
+ * tokens: tokens, from 0 to 2147483647.
+ * experts: experts, from 1 to 4096.
+ * k: experts of a token, from 1 to 32.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_moe_route(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *weights, const parbake_tensor *ids, const parbake_tensor *logits, const parbake_tensor *bias,
+    int32_t scoring, bool renormalize, int32_t groups, int32_t kept_groups, int32_t group_best, double scale,
+    parbake_error **error);
+
 #define PARBAKE_FUSED_ADD_RMSNORM_EPS_DEFAULT 1e-6
 #define PARBAKE_FUSED_ADD_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
 /**

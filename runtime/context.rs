@@ -55,8 +55,13 @@ mod tests {
     use parbake_model::target::Arch;
 
     fn targets(devices: &[u16], requested: &str) -> String {
-        let device =
-            |(i, arch): (usize, &u16)| Device { ordinal: i as i32, name: String::new(), arch: Arch(*arch), memory: 0 };
+        let device = |(i, arch): (usize, &u16)| Device {
+            ordinal: i as i32,
+            name: String::new(),
+            arch: Arch(*arch),
+            memory: 0,
+            cache: 0,
+        };
         let context = TargetContext {
             devices: devices.iter().enumerate().map(device).collect(),
             driver: Some(Toolkit { major: 13, minor: 0 }),

@@ -14,6 +14,8 @@ mod gemm;
 mod harness;
 #[path = "utilities/mla.rs"]
 mod mla;
+#[path = "utilities/moe.rs"]
+mod moe;
 #[path = "utilities/norm.rs"]
 mod norm;
 #[path = "utilities/page.rs"]

@@ -32,13 +32,14 @@ pub const WRAPPERS: [&str; 16] = [
 ];
 
 /// What the package `parbake` calls by these names itself.
-pub const TAKEN: [&str; 9] = [
+pub const TAKEN: [&str; 10] = [
     "Coverage",
     "Error",
     "Explanation",
     "NotCoveredError",
     "Prepared",
     "explain",
+    "fused_moe",
     "prepare",
     "set_log_level",
     "supports",

@@ -10,6 +10,7 @@ template <class S> struct Copy {
     const u8 *a[S::kAPasses], *b;  // where the first stage's elements of the thread's rows are; of b the first row
     u32 a_there, b_there;          // which rows exist, a bit for each
     i64 a_k, b_k, b_step;          // bytes between elements along k, and from row to row of b
+    i64 b_other;                   // kTwo: from behind the first half of b's rows to the second
     int k, row_k, end;             // the thread's first element along k, of a and of b; the end
     int a_at, b_at;                // in a stage
 
@@ -45,6 +46,14 @@ template <class S> struct Copy {
                 b_there |= (row(thread) + i * S::kBPassRows < cols ? 1u : 0u) << i;
         }
     }
+    // kTwo, after begin(): the second half of the rows are as many others, which lie `far` bytes behind the first ones.
+    PB_FN void halves(i64 far) {
+        constexpr int kHalf = S::kBPasses / 2;
+        static_assert(S::kTwo && S::kLoad == kByK && S::kBPasses % 2 == 0, "a pass has rows of one half");
+        b_there &= (1u << kHalf) - 1;
+        b_there |= b_there << kHalf;
+        b_other = far - kHalf * b_step;
+    }
     // Begins the copies of stage `tile`, counted from the first.
     PB_FN void stage(int tile, unsigned char* to) const {
         const int ahead = tile * S::kDepth;
@@ -67,6 +76,8 @@ template <class S> struct Copy {
                 cp_async16(shared(to) + at, from, b_there && row_k + ahead + i * S::kBPassRows < end);
             else cp_async16(shared(to) + at, from, inside & b_there >> i);
             from += b_step;
+            if constexpr (S::kTwo)
+                if (i + 1 == S::kBPasses / 2) from += b_other;
         }
     }
     template <int kBytes> PB_FN void one_by_one(const u8* from, i64 step, bool there, int ahead, unsigned char* to) const {

@@ -74,23 +74,12 @@ PB_FN void finish(const Product<S>& product, const Rows& rows, const Pieces& pie
     for (int part = 0; part < S::kSlabs; part++) {
         if (pieces.count == 1) {
             if (part) __syncthreads();
-#pragma unroll
-            for (int m = 0; m < S::kM; m++) {
-                if (m / S::kSlabM != part) continue;
-                const int base = (product.warp_row / S::kWarpRows * S::kSlabM + m % S::kSlabM) * 16 + product.lane / 4;
-#pragma unroll
-                for (int j = 0; j < S::kN; j++)
-#pragma unroll
-                    for (int h = 0; h < 2; h++)
-                        st<8>(slab + (base + 8 * h) * S::kPitch + product.column(j, 0),
-                              {{bits_of<u32>(product.sum[m][j][2 * h]), bits_of<u32>(product.sum[m][j][2 * h + 1])}});
-            }
+            product.store(slab, part);
             __syncthreads();
         }
 #pragma unroll 1
         for (int i = thread / kQuads; i < S::kSlabRows; i += S::kThreads / kQuads) {
-            constexpr int kOf = S::kSlabM * 16;  // rows of a warp in a slab
-            const int row = i / kOf * S::kWarpRows + part * kOf + i % kOf;
+            const int row = Product<S>::slab_row(i, part);
             u8* to;
             float scale, v[4];
             if (!rows.get(row, to, scale) || column >= n) continue;

@@ -44,14 +44,21 @@ impl Tile {
             16 => (16, 64),
             64 => (64, 128),
             128 => (128, 128),
+            257.. => (i64::from(id) - 256, 256),
             _ => (128, 256),
         };
         let line = if id > 64 && !narrow { 64 } else { 128 };
-        let threads = if id == 256 || (id == 128 && narrow) { 256 } else { 128 };
-        let stages = if id == 16 || line == 64 { 4 } else { 3 };
+        let threads = if id == 256 || (id == 128 && narrow) || id == 256 + 64 { 256 } else { 128 };
+        let stages = if id > 256 {
+            2
+        } else if id == 16 || line == 64 {
+            4
+        } else {
+            3
+        };
         let percent = match id {
-            16 => 25,
-            64 => 75,
+            16 | 272 => 25,
+            64 | 320 => 75,
             128 => 95,
             _ => 100,
         };

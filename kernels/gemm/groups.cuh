@@ -1,6 +1,5 @@
 // Which rows a block of a grouped product computes.
 #pragma once
-#include "gemm/group_mm/params.h"
 #include "gemm/shape.cuh"
 #include "parbake/math.cuh"
 #include "parbake/warp.cuh"
@@ -13,28 +12,35 @@ struct GroupTile {
 };
 
 // Row `i` where group `g` begins; what lies outside the results counts as their end.
-PB_FN int group_begin(const pb_group_mm_params& p, int g) {
+template <class P> PB_FN int group_begin(const P& p, int g) {
     const int at = (int)ld_nc<4>((const i32*)p.indptr + g).w[0];
     return at < 0 ? 0 : min_i(at, (int)p.m);
 }
-// Where the rows of a group begin, and how many they are.
-PB_FN int group_rows(const pb_group_mm_params& p, int g, int& begin) {
-    if (p.indptr) {
+// Where the rows of a group begin, and how many they are. Structs without lengths always have indptr.
+template <class P> PB_FN int group_rows(const P& p, int g, int& begin) {
+    bool by_lengths = false;
+    if constexpr (requires { p.lengths; }) by_lengths = !p.indptr;
+    if (!by_lengths) {
         begin = group_begin(p, g);
         const int end = group_begin(p, g + 1);
         return end > begin ? end - begin : 0;
     }
-    begin = (int)min_i((i64)g * p.most, (i64)p.m);
-    const int length = (int)ld_nc<4>((const i32*)p.lengths + g).w[0];
-    return length < 0 ? 0 : min_i(min_i(length, (int)p.most), (int)p.m - begin);
+    if constexpr (requires { p.lengths; }) {
+        begin = (int)min_i((i64)g * p.most, (i64)p.m);
+        const int length = (int)ld_nc<4>((const i32*)p.lengths + g).w[0];
+        return length < 0 ? 0 : min_i(min_i(length, (int)p.most), (int)p.m - begin);
+    }
+    return 0;
 }
 
 // Notes tile `tile` of kRows rows, counted group by group. One warp, all lanes, which look at 32 groups at a time.
-template <int kRows> PB_FN void find_tile(const pb_group_mm_params& p, int tile, GroupTile& found) {
+template <int kRows, class P> PB_FN void find_tile(const P& p, int tile, GroupTile& found) {
     const int lane = (int)lane_id();
-    if (p.ids) {
-        if (lane == 0) found = {tile * kRows, min_i(kRows, (int)p.m - tile * kRows), -1};
-        return;
+    if constexpr (requires { p.ids; }) {
+        if (p.ids) {
+            if (lane == 0) found = {tile * kRows, min_i(kRows, (int)p.m - tile * kRows), -1};
+            return;
+        }
     }
     if (lane == 0) found = {0, 0, -1};
     __syncwarp();

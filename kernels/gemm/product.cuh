@@ -22,6 +22,25 @@ template <class S> struct Product {
     PB_FN int row(int m, int h) const { return warp_row + 16 * m + 8 * h + lane / 4; }
     PB_FN int column(int j, int i) const { return warp_col + 8 * j + lane % 4 * 2 + i; }
 
+    // Leaves part `part` of the sums in shared memory; row i of it is row slab_row(i, part) of the tile.
+    PB_FN void store(float* slab, int part) const {
+#pragma unroll
+        for (int m = 0; m < S::kM; m++) {
+            if (m / S::kSlabM != part) continue;
+            const int base = (warp_row / S::kWarpRows * S::kSlabM + m % S::kSlabM) * 16 + lane / 4;
+#pragma unroll
+            for (int j = 0; j < S::kN; j++)
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    st<8>(slab + (base + 8 * h) * S::kPitch + column(j, 0),
+                          {{bits_of<u32>(sum[m][j][2 * h]), bits_of<u32>(sum[m][j][2 * h + 1])}});
+        }
+    }
+    static PB_FN int slab_row(int i, int part) {
+        constexpr int kOf = S::kSlabM * 16;  // rows of a warp in a slab
+        return i / kOf * S::kWarpRows + part * kOf + i % kOf;
+    }
+
     static PB_FN void clear(float (&v)[S::kM][S::kN][4]) {
 #pragma unroll
         for (int m = 0; m < S::kM; m++)

@@ -25,6 +25,7 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   variants    scores of attention of the caller's own
   attention   its wrappers against float64, what they refuse
   recording   PARBAKE_RECORD, and `parbake lock` of what it wrote
+  moe       mixtures of experts against float64, ranks, what they refuse
   references  reference.py of each op against its kernel, and the trace definitions
 """
 
@@ -39,7 +40,7 @@ import harness
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = (
     "package", "values", "outputs", "families", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench",
-    "attention", "variants", "mla", "references", "recording",
+    "attention", "variants", "mla", "moe", "references", "recording",
 )  # fmt: skip
 
 

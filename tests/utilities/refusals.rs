@@ -114,6 +114,23 @@ const REFUSED: &[Refused] = &[
     of("mla_attention", &[("partial_words", 7)], &[], &[], &["partial", "at least", "words for these shapes"]),
     of("mla_attention", &[], &[("rows", 32.0)], &[], &["rows", "one of 0, 16, 64", "32"]),
     of("mla_attention", &[("tokens", 7)], &[], &[], &["a multiple of the 4 requests", "7"]),
+    of("moe_route", &[("experts", 60)], &[("groups", 8.0)], &[], &["groups", "a divisor of the 60 experts", "8"]),
+    of("moe_route", &[], &[("groups", 4.0), ("kept_groups", 5.0)], &[], &["kept_groups", "at most the 4 groups", "5"]),
+    of("moe_route", &[("k", 9)], &[("groups", 32.0)], &[], &["k", "at most the 8 experts that may be chosen", "9"]),
+    of("moe_align", &[("capacity", 511)], &[], &[], &["rows", "at least 512 elements for 512 choices in tiles of 1"]),
+    of(
+        "moe_align",
+        &[("capacity", 2432), ("tiles", 151)],
+        &[("tile", 16.0)],
+        &["tile_experts"],
+        &["tile_experts", "at least 152 elements"],
+    ),
+    of("moe_align", &[("tokens", MANY)], &[], &[], &["ids", "at most 2147483647 choices"]),
+    of("moe_gate_up", &[("hidden", 100)], &[], &[], &["x", "a multiple of 8", "100"]),
+    of("moe_gate_up", &[("m", MANY - 255), ("inner", 4096)], &[], &[], &["out", "tiles of 16 × 32"]),
+    of("moe_gate_up_quant", &[("hidden", 100)], &[], &[], &["x", "a multiple of 16", "100"]),
+    of("moe_gate_up_quant", &[("inner", 200)], &[], &[], &["out", "a multiple of 128", "200"]),
+    of("moe_finalize", &[("tokens", MANY)], &[], &[], &["out", "tokens of 2048 elements"]),
     of("top_k", &[("cols", 5000), ("k", 4097)], &[("sorted", 1.0)], &[], &["at most 4096 with `sorted`", "4097"]),
 ];
 

@@ -63,6 +63,17 @@ fn cases() -> Vec<Case> {
         new("embedding", &[("tokens", 9), ("vocab", 33), ("hidden", 100)]),
         new("get_batch_indices_positions", &[("nnz", 100), ("batch", 7)]),
         new("get_seq_lens", &[("batch", 7)]),
+        new("moe_route", &[("tokens", 5), ("experts", 40), ("k", 3)])
+            .with("bias")
+            .scalar("groups", 4.0)
+            .scalar("kept_groups", 2.0),
+        new("moe_align", &[("tokens", 9), ("k", 3), ("experts", 4), ("capacity", 90), ("tiles", 6)])
+            .with("tile_experts")
+            .scalar("tile", 16.0),
+        new("moe_gate_up", &[("m", 20), ("tokens", 9), ("experts", 3), ("hidden", 136), ("inner", 40)]),
+        new("moe_gate_up_quant", &[("m", 20), ("tokens", 9), ("experts", 3), ("hidden", 144), ("inner", 128)])
+            .scalar("processors", 1.0),
+        new("moe_finalize", &[("tokens", 5), ("k", 3), ("hidden", 72), ("capacity", 16)]),
         new("apply_rope", &heads).with("pos_ids"),
         new("apply_rope", &heads).with("indptr").with("offsets").dims(&[("batch", 3)]).scalar("interleave", 1.0),
         new("rope_cos_sin_cache", &heads).dims(&[("rotary_dim", 64), ("max_position", 33)]),

@@ -1,6 +1,6 @@
 """Parbake: GPU kernels, compiled ahead or on the spot, callable with the tensors of PyTorch, JAX and NumPy.
 
-Nothing heavy is imported and no library is loaded before the first call; the wrappers of attention import PyTorch.
+Nothing heavy is imported and no library is loaded before the first call; the wrappers of attention and `fused_moe` import PyTorch.
 """
 
 from parbake._error import Error, NotCoveredError
@@ -8,7 +8,10 @@ from parbake._ops import FAMILIES, FUNCTIONS, VERSION as __version__, WRAPPERS a
 
 _ASK = ("Coverage", "Explanation", "Prepared", "explain", "prepare", "set_log_level", "supports")
 
-__all__ = ["Error", "NotCoveredError", *_ASK, *_WRAPPERS, *FAMILIES, *FUNCTIONS]
+# Written by hand, for PyTorch.
+_MODULES = ("fused_moe",)
+
+__all__ = ["Error", "NotCoveredError", *_ASK, *_MODULES, *_WRAPPERS, *FAMILIES, *FUNCTIONS]
 
 
 def __getattr__(name):
@@ -17,7 +20,7 @@ def __getattr__(name):
 
     if name in FUNCTIONS:
         value = getattr(import_module(f"parbake.{FUNCTIONS[name][0]}"), name)
-    elif name in FAMILIES:
+    elif name in FAMILIES or name in _MODULES:
         value = import_module(f"parbake.{name}")
     elif name in _ASK:
         value = getattr(import_module("parbake._ask"), name)

@@ -3,11 +3,13 @@ from parbake import activation as activation
 from parbake import attention as attention
 from parbake import cascade as cascade
 from parbake import gemm as gemm
+from parbake import moe as moe
 from parbake import norm as norm
 from parbake import page as page
 from parbake import quantization as quantization
 from parbake import rope as rope
 from parbake import sampling as sampling
+from parbake import fused_moe as fused_moe
 from parbake._ask import (
     Coverage as Coverage,
     Explanation as Explanation,
@@ -56,6 +58,14 @@ from parbake.cascade import (
 from parbake.gemm import (
     bmm as bmm,
     group_mm as group_mm,
+)
+from parbake.moe import (
+    moe_align as moe_align,
+    moe_finalize as moe_finalize,
+    moe_gate_up as moe_gate_up,
+    moe_gate_up_quant as moe_gate_up_quant,
+    fused_topk_deepseek as fused_topk_deepseek,
+    moe_route as moe_route,
 )
 from parbake.norm import (
     fused_add_rmsnorm as fused_add_rmsnorm,
