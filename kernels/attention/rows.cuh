@@ -12,6 +12,9 @@ struct WholeBlock {
     static PB_FN void sync() { __syncthreads(); }
 };
 
+// Whether parameters have `sinks`, and a factor of values.
+template <class P> inline constexpr bool kHasSinks = false;
+
 // kRows rows of kVo elements. A piece leaves them in `partial` as f32, each divided by its sum, and then their lse. P has
 // o, lse, plan, partial, strides, and what a Divisor by `group` takes.
 template <class P, class T, int kRows, int kVo, int kThreads, class Team = WholeBlock> struct Rows {
@@ -29,7 +32,7 @@ template <class P, class T, int kRows, int kVo, int kThreads, class Team = Whole
         const int head = piece.head * p.group + in_request - token * p.group;
         const i64 at = (i64)piece.first_token + token;
         if (in_request >= end || at >= p.tokens) return nullptr;
-        if constexpr (requires { p.sinks; }) scale *= p.v_scale * sink(p.sinks, head, lse);
+        if constexpr (kHasSinks<P>) scale *= p.v_scale * sink(p.sinks, head, lse);
         if (p.lse && mine) st<4>((u8*)p.lse + at * p.lse_stride + head * 4, {{bits_of<u32>(lse)}});
         return (u8*)p.o + at * p.o_stride + head * p.o_head_stride;
     }

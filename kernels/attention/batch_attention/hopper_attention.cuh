@@ -12,6 +12,8 @@
 #if PB_DEVICE
 namespace pb {
 
+template <> inline constexpr bool kHasSinks<pb_batch_attention_params> = true;
+
 // The computing threads of a block.
 struct HopperTeam {
     static constexpr int kThreads = 256;
