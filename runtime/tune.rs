@@ -320,7 +320,7 @@ impl Runner {
         let (calls, graph, launches, stream) = (&mut self.calls, &self.graph, self.launches, timer.stream());
         let total = timer.time(|| match graph {
             // SAFETY: as for single launches.
-            Some(graph) => Ok(unsafe { graph.launch(stream)? }),
+            Some(graph) => unsafe { graph.launch(stream) }.map_err(Error::from),
             None => launch_all(calls, launches, stream),
         })?;
         Ok(total / launches as f64)

@@ -164,7 +164,7 @@ impl Library {
         }
         let op = self.op(&tuning.op).map_err(|e| e.to_string())?;
         let def = self.definition(op);
-        let values: Vec<(String, String)> = tuning.axes.iter().cloned().collect();
+        let values: Vec<(String, String)> = tuning.axes.to_vec();
         let tactic = tuning.tactic.iter().map(|(name, value)| (name.clone(), value.to_string()));
         let spec = self.spec(op, &values.into_iter().chain(tactic).collect::<Vec<_>>(), here.target);
         let spec = spec.map_err(|e| e.to_string())?;

@@ -34,7 +34,8 @@ pub(crate) enum Timer {
     /// The clock of this process, for the host.
     Clock,
     Events(Gpu, [Event; 2]),
-    GlobalTimer(Gpu, Stamps),
+    /// The device's own clock, read by a kernel before and after.
+    Stamped(Gpu, Stamps),
 }
 
 /// A device, and the stream that work goes to.
@@ -79,7 +80,7 @@ impl Timer {
         let Code::Cuda { function, .. } = Code::load_cuda(ready, ordinal, STAMP, "parbake_stamp")? else {
             unreachable!("bug: code of a device is of a device")
         };
-        Ok(Self::GlobalTimer(gpu, Stamps { function, memory: Memory::new(place, &[0; 16])? }))
+        Ok(Self::Stamped(gpu, Stamps { function, memory: Memory::new(place, &[0; 16])? }))
     }
 
     /// Its name in results.
@@ -87,7 +88,7 @@ impl Timer {
         match self {
             Self::Clock => "clock",
             Self::Events(..) => "events",
-            Self::GlobalTimer(..) => "globaltimer",
+            Self::Stamped(..) => "globaltimer",
         }
     }
 
@@ -95,7 +96,7 @@ impl Timer {
     pub(crate) fn stream(&self) -> Stream {
         match self {
             Self::Clock => Stream::DEFAULT,
-            Self::Events(gpu, _) | Self::GlobalTimer(gpu, _) => gpu.stream,
+            Self::Events(gpu, _) | Self::Stamped(gpu, _) => gpu.stream,
         }
     }
 
@@ -103,7 +104,7 @@ impl Timer {
     pub(crate) fn graph(&self, work: impl FnOnce() -> Result<(), Error>) -> Option<Graph> {
         match self {
             Self::Clock => None,
-            Self::Events(gpu, _) | Self::GlobalTimer(gpu, _) => {
+            Self::Events(gpu, _) | Self::Stamped(gpu, _) => {
                 let made = Graph::capture(gpu.ready, gpu.ordinal, gpu.stream, work);
                 made.inspect_err(|error| tracing::info!(%error, "launches are measured without a graph")).ok()
             }
@@ -136,7 +137,7 @@ impl Timer {
                 }
                 Ok(f64::from(milliseconds) * 1e3)
             }
-            Self::GlobalTimer(gpu, stamps) => {
+            Self::Stamped(gpu, stamps) => {
                 stamps.mark(gpu, 0)?;
                 work()?;
                 stamps.mark(gpu, 8)?;
