@@ -80,3 +80,15 @@ pub(crate) fn draw(draw: &mut Draw<'_>, positions: &str) {
         }
     }
 }
+
+/// `first · step^i`, two numbers each: it as an f32, and what that leaves.
+pub(crate) fn powers<const N: usize>(first: f64, step: f64) -> [f32; N] {
+    let mut table = [0.0; N];
+    let mut power = first;
+    for pair in table.chunks_exact_mut(2) {
+        pair[0] = power as f32;
+        pair[1] = (power - f64::from(pair[0])) as f32;
+        power *= step;
+    }
+    table
+}

@@ -1,6 +1,7 @@
 //! Launcher of batch_attention.
 
 use super::attention::{self, Layout, Tile, bytes, divisor};
+use super::rope::powers;
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_batch_attention_params;
 use std::f32::consts::LOG2_E;
@@ -145,16 +146,4 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     // Queries, buffers, and two tables of sixteen bytes a key.
     let shared = tile.rows * qk_dim * 2 + sets * STAGES * keys + 2 * 16 * tile.keys;
     Launch::new(Params::new(params), [layout.blocks as u32, 1, 1], tile.threads as u32).shared(shared as u32)
-}
-
-/// `first · step^i`, each as an f32 and what that leaves.
-fn powers<const N: usize>(first: f64, step: f64) -> [f32; N] {
-    let mut table = [0.0; N];
-    let mut power = first;
-    for pair in table.chunks_exact_mut(2) {
-        pair[0] = power as f32;
-        pair[1] = (power - f64::from(pair[0])) as f32;
-        power *= step;
-    }
-    table
 }

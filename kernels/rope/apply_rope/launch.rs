@@ -1,6 +1,6 @@
 //! Launcher of apply_rope.
 
-use super::rope;
+use super::rope::{self, powers};
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_apply_rope_params;
 use std::f64::consts::PI;
@@ -95,16 +95,4 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         fine: powers(1.0, step),
     };
     rope::launch(Params::new(params), threads)
-}
-
-/// `first · step^i` for sixteen i, each as an f32 and what that leaves.
-fn powers(first: f64, step: f64) -> [f32; 32] {
-    let mut table = [0.0; 32];
-    let mut power = first;
-    for pair in table.chunks_exact_mut(2) {
-        pair[0] = power as f32;
-        pair[1] = (power - f64::from(pair[0])) as f32;
-        power *= step;
-    }
-    table
 }
