@@ -355,7 +355,7 @@ fn error_codes_lie_in_documented_ranges() {
 }
 
 /// Codes that several files give, because one thing can go wrong in several places.
-const SHARED: [(&str, &str); 14] = [
+const SHARED: [(&str, &str); 17] = [
     ("PB-1101", "a definition is wrong: found in one file, or in a whole registry"),
     ("PB-1104", "a kernel source cannot be read: by the registry, or by the library"),
     ("PB-1117", "a file that was asked for cannot be written"),
@@ -368,7 +368,10 @@ const SHARED: [(&str, &str); 14] = [
     ("PB-1602", "what the store holds is damaged: found by a look-up, or when a bake packs it"),
     ("PB-2006", "a lock names specs that are gone: for the library, or for a build script"),
     ("PB-2040", "a snippet is wrong: its parts, or the file that it stands in"),
+    ("PB-2104", "a kernel broke a rule of the host target: given there, and read back by a probe of tactics"),
+    ("PB-2122", "a kernel ended its context: given by the driver, and read back by a probe of tactics"),
     ("PB-3003", "another process cannot be run"),
+    ("PB-3005", "an argument is not `name=value`, or its value is not what that name takes"),
     ("PB-3145", "a lock cannot be read: by the command line, or by a build script"),
 ];
 

@@ -256,8 +256,8 @@ static void questions(parbake_library *library) {
     is("no library", result, error, value, "PB-2150", "library");
     result = parbake_supports(library, "rmsnorm", "dtype=f32", "host", NULL, &error);
     is("no room", result, error, value, "PB-2150", "json");
-    result = parbake_prepare(library, "gemm*", "dtype=f32", "host", &json, &error);
-    is("no match", result, error, value, "PB-1107", "gemm*");
+    result = parbake_prepare(library, "conv*", "dtype=f32", "host", &json, &error);
+    is("no match", result, error, value, "PB-1107", "conv*");
     result = parbake_prepare(library, "rmsnorm,rmsnrm", "dtype=f32", "host", &json, &error);
     is("no match of one", result, error, value, "PB-1107", "did you mean `rmsnorm`?");
     result = parbake_prepare(library, "rmsnrm", "dtype=f32", "host", &json, &error);
