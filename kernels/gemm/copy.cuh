@@ -67,7 +67,8 @@ template <class S> struct Copy {
                 one_by_one<sizeof(typename S::A)>(a[i] + ahead * a_k, a_k, a_there >> i & 1, ahead, to + at);
             else cp_async16(shared(to) + at, a[i] + bytes, inside & a_there >> i);
         }
-#pragma unroll
+        // One by one is slow in any case; rolled up it leaves registers to where 8 bits are widened by hand.
+#pragma unroll(S::kLoad == kOneByOne ? 1 : S::kBPasses)
         for (int i = 0; i < S::kBPasses; i++) {
             const int at = S::kABytes + b_at + i * S::kBPassRows * S::TileB::kBytes;
             if constexpr (S::kLoad == kOneByOne)
