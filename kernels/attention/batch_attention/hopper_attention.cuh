@@ -9,7 +9,7 @@
 #include "parbake/tma.cuh"
 #include "parbake/wgmma.cuh"
 
-#if PB_DEVICE
+#if PB_DEVICE || PB_EMULATED
 namespace pb {
 
 template <> inline constexpr bool kHasSinks<pb_batch_attention_params> = true;
@@ -60,7 +60,7 @@ template <class S> struct HopperAttention {
     unsigned char *const queries, *const tables;
     const Shared keys, values;
 
-    static PB_FN unsigned char* aligned(unsigned char* smem) { return smem + (-(int)shared(smem).at & 1023); }
+    static PB_FN unsigned char* aligned(unsigned char* smem) { return smem + wgmma_gap(shared(smem)); }
     PB_FN HopperAttention(const P& p, HopperJob* jobs, Walk* walk, Barriers* barriers, u32* before, unsigned char* smem)
         : p(p), jobs(jobs), walk(walk), barriers(barriers), before(before), queries(aligned(smem)),
           tables(queries + S::kQueryBytes + 2 * S::kStages * S::kKeyBytes), keys(shared(queries) + S::kQueryBytes),
