@@ -1,21 +1,11 @@
 // Hopper's kernels on the host target, with barriers, copy engine and wgmma emulated as headers in hopper/ do it: what
 // they compute against float64, in several schedules. Where nothing may be written nothing is.
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <random>
-#include <vector>
-
 #define PB_EMULATED 1
+#include "check.h"
 #include "gemm/bmm/hopper_bmm.cuh"
 #include "gemm/group_mm/hopper_group_mm.cuh"
 #include "moe/moe_gate_up/hopper_gate_up.cuh"
 #include "moe/moe_gate_up_quant/hopper_gate_up_quant.cuh"
-
-using namespace pb;
 
 // Each kernel has a unit of its own name, as the generator would make it.
 #define PRODUCT(op, name, T, tile, tall)                                           \
@@ -43,58 +33,6 @@ GATED(moe_gate_up, hopper_gate_up, gated_128, bf16, 128)
 GATED(moe_gate_up_quant, hopper_gate_up_quant, quant_32, e4m3, 32)
 GATED(moe_gate_up_quant, hopper_gate_up_quant, quant_128, e4m3, 128)
 
-static std::mt19937 random_bits;
-static int below(int n) {
-    return n > 0 ? (int)(random_bits() % (unsigned)n) : 0;
-}
-static int between(int low, int high) {
-    return low + below(high - low + 1);
-}
-
-static int wrong = 0;
-static void compare(const char* what, i64 row, i64 column, double got, double want, double by) {
-    if (std::fabs(got - want) <= by) return;
-    if (wrong++ < 8) std::printf("%s: row %lld, column %lld: %g instead of %g\n", what, (long long)row, (long long)column, got, want);
-}
-
-// Elements at a multiple of 16 bytes; what lies around them is no number.
-template <class T> class Array {
-    std::vector<T> room;
-    T* first;
-
-  public:
-    explicit Array(i64 n, std::function<double()> draw) : room(n + 64) {
-        std::memset((void*)room.data(), 0xff, room.size() * sizeof(T));
-        first = (T*)(((uintptr_t)(room.data() + 16) + 15) & ~(uintptr_t)15);
-        for (i64 i = 0; i < n; i++) first[i] = of(draw());
-    }
-    static T of(double v) {
-        if constexpr (sizeof(T) == 4) {
-            return (T)v;
-        } else if constexpr (sizeof(T) == 2) {
-            return convert<T>::from((float)v);
-        } else {
-            const float all[4] = {(float)v, 0, 0, 0};
-            return {(u8)pack<e4m3, 4>(all).w[0]};
-        }
-    }
-    T* data() const { return first; }
-    double operator[](i64 i) const {
-        if constexpr (sizeof(T) == 4) return (double)first[i];
-        else return to_f32(first[i]);
-    }
-};
-
-static double unit() {
-    return below(2001) / 1000.0 - 1;
-}
-static double factor() {
-    return (1 + below(16)) / 16.0;
-}
-static double untouched() {
-    return 448;
-}
-
 template <class T> pb_tensor_map map(const Array<T>& a, i64 inner, i64 outer, i64 matrices, i64 rows) {
     const u64 bytes = sizeof(T), row = (u64)inner * bytes;
     return {{(u64)a.data(), bytes, (u64)inner, (u64)outer, (u64)matrices, row, row * (u64)outer, (u64)rows}};
@@ -102,20 +40,6 @@ template <class T> pb_tensor_map map(const Array<T>& a, i64 inner, i64 outer, i6
 // Of weights [matrices, n, k], or [matrices, k, n].
 template <class S, class T> pb_tensor_map map_of_b(const Array<T>& b, i64 n, i64 k, i64 matrices) {
     return S::kTall ? map(b, n, k, matrices, 64) : map(b, k, n, matrices, S::kOfB);
-}
-
-using Kernel = int(pb_host_launch*, const void*, char*, size_t);
-
-template <class S, class P> bool launch(Kernel* kernel, const P& p, u64 seed) {
-    pb_host_launch l = {};
-    l.grid[0] = (unsigned)between(1, 3), l.block[0] = S::kThreads;
-    l.grid[1] = l.grid[2] = l.block[1] = l.block[2] = 1;
-    l.smem = S::kShared, l.seed = seed, l.stack = 1 << 18;
-    char error[512] = {};
-    const int code = kernel(&l, &p, error, sizeof error);
-    if (code) std::printf("%s\n", error);
-    wrong += code != 0;
-    return code == 0;
 }
 
 template <class S> void bmm(Kernel* kernel, u64 seed) {
@@ -142,7 +66,7 @@ template <class S> void bmm(Kernel* kernel, u64 seed) {
     const Array<float> partial(tiles * p.splits * S::kRows * S::kColumns, unit);
     const Array<i32> tickets(tiles, [] { return 0; });
     p.partial = partial.data(), p.tickets = tickets.data();
-    if (!launch<S>(kernel, p, seed)) return;
+    if (!launch<S>(kernel, p, seed, between(1, 3))) return;
     for (i64 z = 0; z < batch; z++)
         for (i64 r = 0; r < m; r++)
             for (i64 c = 0; c < n; c++) {
@@ -188,7 +112,7 @@ template <class S> void group_mm(Kernel* kernel, u64 seed) {
         p.b_scale = b_scale.data(), p.b_scale_group = (i64)n_blocks * blocks, p.b_scale_row = blocks, p.b_scale_k = 1;
         p.b_scale_shift = 7;
     }
-    if (!launch<S>(kernel, p, seed)) return;
+    if (!launch<S>(kernel, p, seed, between(1, 3))) return;
     std::vector<int> matrix(m, matrices);
     for (int g = 0; g < groups; g++)
         for (int i = 0; i < (by_length ? lengths[g] : at[g + 1] - at[g]); i++)
@@ -243,7 +167,7 @@ template <class S> void gated(Kernel* kernel, u64 seed) {
     } else {
         p.bias = bias.data(), p.bias_expert = 2 * inner * (int)sizeof(T), p.wide = inner % 4 == 0;
     }
-    if (!launch<S>(kernel, p, seed)) return;
+    if (!launch<S>(kernel, p, seed, between(1, 3))) return;
     std::vector<int> expert(m, -1);
     for (int e = 0; e < experts; e++) std::fill(expert.begin() + at[e], expert.begin() + at[e + 1], e);
     for (i64 r = 0; r < m; r++) {
@@ -279,11 +203,6 @@ template <class S> void gated(Kernel* kernel, u64 seed) {
     }
 }
 
-struct Test {
-    const char* name;
-    void (*run)(Kernel*, u64);
-    Kernel* kernel;
-};
 #define TEST(op, name) {#name, op<name##_shape>, name}
 static const Test kTests[] = {
     TEST(bmm, bmm_16), TEST(bmm, bmm_64), TEST(bmm, bmm_128), TEST(bmm, bmm_256_tall), TEST(bmm, bmm_32_narrow),
@@ -292,16 +211,6 @@ static const Test kTests[] = {
     TEST(gated, gated_16), TEST(gated, gated_64), TEST(gated, gated_128), TEST(gated, quant_32), TEST(gated, quant_128),
 };
 
-// Arguments: seeds of schedules, as pb_host.h has them; shapes and values are drawn from each too.
 int main(int count, char** arguments) {
-    int cases = 0;
-    for (int i = 1; i < count; i++)
-        for (const Test& test : kTests) {
-            const int before = wrong;
-            random_bits.seed((unsigned)std::atoi(arguments[i]) * 100 + (unsigned)cases++);
-            test.run(test.kernel, (u64)std::atoi(arguments[i]));
-            if (wrong > before) std::printf("%s is wrong with seed %s\n", test.name, arguments[i]);
-        }
-    std::printf("%d cases\n", cases);
-    return wrong != 0;
+    return run_all(kTests, count, arguments);
 }

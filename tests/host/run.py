@@ -205,11 +205,11 @@ def norm(build, variant, dtypes, seeds, quick, tactics):
     return f"{cases} cases, seeds {' '.join(map(str, seeds))}, worst error over tolerance: {errors}"
 
 
-def hopper(build, seeds):
+def hopper(build, name, seeds):
     """Emulated headers come before those of kernels/."""
-    out = build.folder / "hopper.o"
-    must([CXX, *UNIT, *WARN, f"-I{HERE / 'hopper'}", *build.include, "-c", HERE / "hopper.cpp", "-o", out])
-    program = build.link([out], "hopper", "plain")
+    out = build.folder / f"{name}.o"
+    must([CXX, *UNIT, *WARN, f"-I{HERE / 'hopper'}", *build.include, "-c", HERE / f"{name}.cpp", "-o", out])
+    program = build.link([out], name, "plain")
     return execute(program, *seeds).strip() + f", seeds {' '.join(map(str, seeds))}"
 
 
@@ -360,7 +360,8 @@ def main():
     if not a.quick:
         for name in ("asan", "tsan"):
             checks.append((f"utilities {name}", with_sanitizer(name, lambda n=name: utilities.clean(a.build, CXX, n))))
-        checks.append(("hopper", lambda: hopper(build, [0, 1, seed])))
+        checks.append(("hopper products", lambda: hopper(build, "hopper", [0, 1, seed])))
+        checks.append(("hopper attention", lambda: hopper(build, "hopper_attention", [0, 1, seed, seed + 1])))
         checks.append(("utilities bugs", with_sanitizer(
             "tsan", with_sanitizer("asan", lambda: utilities.seeded(a.build, CXX)))))
     checks.append(("bugs", with_sanitizer(
