@@ -69,7 +69,8 @@ template <class S, class P, class End> struct HopperGated : HopperGroups<S, P> {
             const HopperJob job = memory.jobs.jobs[turn.at];
             i32* const source = memory.source[turn.at];
             if (thread < S::kColumns) {
-                const i32 from = thread < job.rows.count ? (i32)ld_nc<4>((const i32*)p.rows + job.rows.first + thread).w[0] : -1;
+                i32 from = -1;
+                if (thread < job.rows.count) from = (i32)ld_nc<4>((const i32*)p.rows + job.rows.first + thread).w[0];
                 source[thread] = (u32)from < (u32)p.tokens ? from : -1;
             }
             bar_sync(4, 128);

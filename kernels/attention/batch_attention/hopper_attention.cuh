@@ -25,7 +25,7 @@ struct HopperTeam {
 template <class T_, int kDim_> struct HopperTile {
     using T = T_;
     static constexpr int kDim = kDim_, kRows = 128, kThreads = 384, kStages = 2;
-    static constexpr int kWarps = 8;  // that compute
+    static constexpr int kWarps = 8;                    // that compute
     static constexpr int kKeys = 128;                   // of a stage
     static constexpr int kPlan = kDim > 64 ? 64 : 128;  // of a tile of the plan
     // Panels of 64 elements: rows of 128 bytes.

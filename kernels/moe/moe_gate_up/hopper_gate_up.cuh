@@ -11,8 +11,9 @@ template <class T> struct GateUpEnd {
 
     PB_FN float bias(int expert, int set, int column) const {
         if (!p.bias || column >= p.inner) return 0.f;
+        const T* const from = (const T*)((const u8*)p.bias + expert * p.bias_expert) + set * p.inner + column;
         float v[1];
-        unpack<T, sizeof(T)>(ld_nc<sizeof(T)>((const T*)((const u8*)p.bias + expert * p.bias_expert) + set * p.inner + column), v);
+        unpack<T, sizeof(T)>(ld_nc<sizeof(T)>(from), v);
         return v[0];
     }
     PB_FN void write(const float (&v)[4], int row, int column) const {
