@@ -71,6 +71,74 @@ fn every_baked_tactic_is_reachable() {
     }
 }
 
+/// Tensors that nobody reads, one after the other.
+fn tensors(shapes: &[(DType, &[i64])]) -> Vec<Tensor> {
+    let of = |(i, (dtype, shape)): (usize, &(DType, &[i64]))| match shape {
+        [] => Tensor::ABSENT,
+        shape => Tensor::dense(((i + 1) << 32) as *mut _, *dtype, shape).unwrap(),
+    };
+    shapes.iter().enumerate().map(of).collect()
+}
+
+/// Which of an op's choices for a target take Hopper's path; all of them exist.
+fn on_hopper(library: &parbake::Library, op: &str, tensors: &[Tensor], scalars: &[f64], target: &str) -> Vec<bool> {
+    let (id, target) = (library.op(op).unwrap(), target.parse().unwrap());
+    let chosen = library.choices(id, tensors, scalars, target).unwrap();
+    let legal = |spec: &_| space::check(library.definition(id), spec, Some(target)).is_ok();
+    assert!(!chosen.is_empty() && chosen.iter().all(legal), "{op} for {target}");
+    chosen.iter().map(|spec| spec.tactic.iter().any(|(name, value)| name == "path" && *value == 1)).collect()
+}
+
+#[test]
+fn groups_and_experts_take_hoppers_path_where_it_exists() {
+    let library = World::new().library();
+    const NONE: &[i64] = &[];
+    let (bf16, e4m3, f32, i32) = (DType::Bf16, DType::E4m3, DType::F32, DType::I32);
+    let groups = |k: i64, given: [&'static [i64]; 5]| {
+        let [indptr, lengths, ids, rows, weights] = given;
+        let operands = tensors(&[(bf16, &[256, 512]), (bf16, &[256, k]), (bf16, &[4, 512, k])]);
+        let said = [indptr, lengths, ids, rows, weights].map(|shape| (i32, shape));
+        let none = [(f32, NONE); 3];
+        [operands, tensors(&said), tensors(&none)].concat()
+    };
+    let of_groups = |k, given, target| on_hopper(&library, "group_mm", &groups(k, given), &[0.0, 0.0, 132.0], target);
+    let by_indptr = [&[5][..], NONE, NONE, NONE, NONE];
+    // Rows side by side: the path of Hopper is first, the other one follows.
+    for given in [by_indptr, [NONE, &[4], NONE, NONE, NONE], [&[5], NONE, NONE, NONE, &[4]]] {
+        let chosen = of_groups(1024, given, "sm_90a");
+        assert!(chosen[0] && !chosen[chosen.len() - 1], "{given:?}: {chosen:?}");
+    }
+    let never = |chosen: Vec<bool>| assert!(!chosen.contains(&true), "{chosen:?}");
+    for target in ["host", "sm_80", "sm_90", "sm_100f", "sm_120f"] {
+        never(of_groups(1024, by_indptr, target));
+    }
+    // Rows of a anywhere, rows that each say their group, rows at no multiple of 16 bytes.
+    never(of_groups(1024, [&[5], NONE, NONE, &[256], NONE], "sm_90a"));
+    never(of_groups(1024, [NONE, NONE, &[256], NONE, NONE], "sm_90a"));
+    never(of_groups(1023, by_indptr, "sm_90a"));
+
+    let lists = [(i32, &[9][..]), (i32, &[256])];
+    let wide = [(bf16, &[256, 384][..]), (bf16, &[64, 1024]), (bf16, &[8, 768, 1024])];
+    let wide = [tensors(&wide), tensors(&lists), vec![Tensor::ABSENT]].concat();
+    let narrow = [
+        (e4m3, &[256, 384][..]),
+        (f32, &[256, 3]),
+        (e4m3, &[64, 1024]),
+        (f32, &[64, 8]),
+        (e4m3, &[8, 768, 1024]),
+        (f32, &[8, 6, 8]),
+    ];
+    let narrow = [tensors(&narrow), tensors(&lists)].concat();
+    for (op, given, scalars) in
+        [("moe_gate_up", &wide, &[0.0, 7.0, 132.0][..]), ("moe_gate_up_quant", &narrow, &[0.0, 7.0, 1e-10, 132.0])]
+    {
+        let chosen = on_hopper(&library, op, given, scalars, "sm_90a");
+        assert!(chosen[0] && !chosen[chosen.len() - 1], "{op}: {chosen:?}");
+        never(on_hopper(&library, op, given, scalars, "sm_90"));
+        never(on_hopper(&library, op, given, scalars, "host"));
+    }
+}
+
 #[test]
 fn every_combination_exists_or_says_why() {
     let targets = Target::parse_list("host,75,80,90a,100f,compute_90").unwrap();

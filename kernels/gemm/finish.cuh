@@ -35,13 +35,26 @@ template <class Out> struct Columns {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const bool there = column + i < n;
-            scale[i] = there && scales ? bits_of<float>(ld_nc<4>(scales + (column + i >> shift) * step).w[0]) : 1.f;
+            scale[i] = there && scales ? bits_of<float>(ld_nc<4>(scales + ((column + i) >> shift) * step).w[0]) : 1.f;
             float v[1] = {0.f};
             if (there && biases) unpack<Out, sizeof(Out)>(ld_nc<sizeof(Out)>(biases + column + i), v);
             bias[i] = v[0];
         }
     }
 };
+
+// Four results side by side, of which `left` are in the row. `wide`: they lie at a multiple of their size.
+template <class Out> PB_FN void store_four(Out* to, const float (&v)[4], int left, bool wide) {
+    if (wide && left >= 4) {
+        st<4 * sizeof(Out)>(to, pack<Out, 4 * sizeof(Out)>(v));
+    } else {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float one[1] = {v[e]};
+            if (e < left) st<sizeof(Out)>(to + e, pack<Out, sizeof(Out)>(one));
+        }
+    }
+}
 
 // Writes a tile. `rows.get(r, to, scale)` says whether row r is one of the results, where its first column is, and its
 // factor; `first` is the tile's first column of `n`. `wide`: four results side by side lie at a multiple of their size.
@@ -99,16 +112,7 @@ PB_FN void finish(const Product<S>& product, const Rows& rows, const Pieces& pie
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 v[e] = activate(activation, fmaf(v[e], scale * columns.scale[e], columns.bias[e]));
-            Out* const out = (Out*)to + column;
-            if (wide && column + 4 <= n) {
-                st<4 * sizeof(Out)>(out, pack<Out, 4 * sizeof(Out)>(v));
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const float one[1] = {v[e]};
-                    if (column + e < n) st<sizeof(Out)>(out + e, pack<Out, sizeof(Out)>(one));
-                }
-            }
+            store_four((Out*)to + column, v, n - column, wide);
         }
     }
 }

@@ -1,13 +1,19 @@
 //! What the ops of the family share: tiles, what they cost, how operands may lie, factors, activations.
 
 use super::activation::{normal_distribution, sigmoid};
-use crate::binding::{Checked, Tensor, Wrong};
+use crate::binding::{Checked, Tensor, TensorMap, Wrong};
+use crate::params::pb_tensor_map;
+use parbake_model::dtype::DType;
 use std::f64::consts::PI;
 
 /// The tactic `load`, as in shape.cuh.
 pub(crate) const BY_K: u32 = 0;
 pub(crate) const BY_N: u32 = 1;
 pub(crate) const ONE_BY_ONE: u32 = 2;
+
+/// The tactic `path`.
+pub(crate) const PORTABLE: u32 = 0;
+pub(crate) const HOPPER: u32 = 1;
 
 /// Elements along k that share a factor.
 pub(crate) const BLOCK: i64 = 128;
@@ -64,6 +70,28 @@ impl Tile {
         };
         Self { id, rows, columns, threads, depth: line / bytes, line, stages, percent, together: 3, cuts: true }
     }
+    /// A tile of wgmma, as `HopperShape` in hopper.cuh has it. Of out: up to 64 rows and 128 columns, with the operands the
+    /// other way round, or 128 rows.
+    pub(crate) fn hopper(id: u32, bytes: i64) -> Self {
+        const SIDE: i64 = 128;
+        let side = i64::from(id);
+        let (rows, columns) = if id <= 64 { (side, SIDE) } else { (SIDE, side) };
+        let percent = match id {
+            16 => 30,
+            32 => 55,
+            64 => 90,
+            128 => 140,
+            _ => 155,
+        };
+        let stages = if id == 256 { 4 } else { 6 };
+        let (threads, depth, cuts) = (384, 128 / bytes, id < 256);
+        Self { id, rows, columns, threads, depth, line: 128, stages, percent, together: 1, cuts }
+    }
+    /// Its dynamic shared memory: stages, and a panel of results for each of two groups.
+    pub(crate) fn hopper_shared(&self) -> u32 {
+        let panel = if self.id <= 64 { self.rows * (64 * 4 + 16) } else { 64 * (32 * 4 + 32) };
+        self.shared() + 1024 + 2 * panel as u32
+    }
     /// Dynamic shared memory.
     pub(crate) fn shared(&self) -> u32 {
         (self.stages * (self.rows + self.columns) * self.line) as u32
@@ -97,6 +125,55 @@ pub(crate) fn load(a: &Tensor, b: &Tensor) -> u32 {
         BY_N
     } else {
         ONE_BY_ONE
+    }
+}
+
+/// Whether a map can describe a tensor; `load` has looked at the alignment of its rows.
+pub(crate) fn has_map(t: &Tensor) -> bool {
+    const MOST: i64 = 1 << 32;
+    let mut steps = (0..t.shape().len()).filter(|d| t.shape()[*d] > 1).map(|d| bytes(t, d));
+    t.shape().iter().all(|n| (1..MOST).contains(n)) && steps.all(|step| step > 0 && step < MOST << 8)
+}
+
+/// The map of an operand [rows, k] or [batch, rows, k] whose rows in memory are along k, or along the other dimension, in
+/// boxes of so many of these rows.
+pub(crate) fn map(t: &Tensor, by_k: bool, rows: i64) -> pb_tensor_map {
+    let k = t.shape().len() - 1;
+    let (inner, outer) = if by_k { (k, k - 1) } else { (k - 1, k) };
+    let (batch, step) = if k == 2 { (t.shape()[0], bytes(t, 0)) } else { (1, 0) };
+    TensorMap {
+        data: t.data,
+        bytes: t.dtype.bytes() as u64,
+        dims: [t.shape()[inner], t.shape()[outer], batch].map(|n| n as u64),
+        strides: [bytes(t, outer), step].map(|n| n as u64),
+        rows: rows as u32,
+    }
+    .described()
+}
+
+/// The tile of a tactic `tile`, `load`, `path`, and the maps of both operands in boxes of its rows.
+pub(crate) fn tile_and_maps(a: &Tensor, b: &Tensor, [id, load, path]: [u32; 3]) -> (Tile, [pb_tensor_map; 2]) {
+    let width = a.dtype.bytes() as i64;
+    if path == PORTABLE {
+        return (Tile::of(id, width), [NO_MAP; 2]);
+    }
+    let tile = Tile::hopper(id, width);
+    // Rows that lie along n come 64 at a time.
+    let b_map = if load == BY_N { map(b, false, 64) } else { map(b, true, tile.columns) };
+    (tile, [map(a, true, tile.rows), b_map])
+}
+
+/// What stands in the place of a map where there is none.
+pub(crate) const NO_MAP: pb_tensor_map = pb_tensor_map { words: [0; 16] };
+
+/// The tiles of wgmma for a product.
+pub(crate) fn hopper_tiles(a: &Tensor, b: &Tensor, load: u32) -> &'static [u32] {
+    match load {
+        ONE_BY_ONE => &[],
+        _ if [a, b].iter().any(|t| t.dtype == DType::E5m2 || !has_map(t)) => &[],
+        BY_N => &[128, 256],
+        _ if a.dtype.bytes() == 1 => &[16, 32, 64, 128],
+        _ => &[16, 32, 64, 128, 256],
     }
 }
 

@@ -14,17 +14,24 @@ template <class T, int kTile> struct GatedShape : GemmShape<T, T, kTile, kByK> {
 };
 
 // In the order of the scalar `activation`: behind those of activation.cuh a clamped one.
+inline constexpr int kClamped = 3;
+
+template <int kActivation> PB_FN float gated(float gate, float up, float limit) {
+    if constexpr (kActivation != kClamped) {
+        return act_and_mul<kActivation>(gate, up);
+    } else {
+        // NaN stays.
+        gate = gate > limit ? limit : gate;
+        up = up > limit ? limit : up < -limit ? -limit : up;
+        return act_and_mul<kSilu>(1.702f * gate, (up + 1.f) * (1.f / 1.702f));
+    }
+}
 PB_FN float gated(int activation, float gate, float up, float limit) {
     switch (activation) {
-        case kSilu: return act_and_mul<kSilu>(gate, up);
-        case kGelu: return act_and_mul<kGelu>(gate, up);
-        case kGeluTanh: return act_and_mul<kGeluTanh>(gate, up);
-        default: {
-            // NaN stays.
-            gate = gate > limit ? limit : gate;
-            up = up > limit ? limit : up < -limit ? -limit : up;
-            return act_and_mul<kSilu>(1.702f * gate, (up + 1.f) * (1.f / 1.702f));
-        }
+        case kSilu: return gated<kSilu>(gate, up, limit);
+        case kGelu: return gated<kGelu>(gate, up, limit);
+        case kGeluTanh: return gated<kGeluTanh>(gate, up, limit);
+        default: return gated<kClamped>(gate, up, limit);
     }
 }
 

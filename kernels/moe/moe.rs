@@ -1,7 +1,7 @@
 //! What the ops of mixtures of experts share.
 
 use super::activation::{normal_distribution, sigmoid};
-use super::gemm::{Work, div_ceil};
+use super::gemm::{Tile, Work, div_ceil};
 use crate::binding::{Checked, Draw, Problem};
 use std::f64::consts::PI;
 
@@ -96,6 +96,17 @@ pub(crate) fn gated_work(call: &Checked<'_>, bytes: i64) -> Work {
     }
 }
 
+/// A tile of so many rows by wgmma, as `HopperGatedShape` in hopper_gated.cuh has it: 128 columns of both products.
+pub(crate) fn hopper_tile(rows: u32, bytes: i64) -> Tile {
+    let stages = if rows == 128 { 4 } else { 5 };
+    Tile { rows: i64::from(rows), columns: 256, stages, cuts: false, ..Tile::hopper(rows, bytes) }
+}
+
+/// Its dynamic shared memory: stages, and a panel of 16 rows of both products.
+pub(crate) fn hopper_shared(tile: &Tile) -> u32 {
+    tile.shared() + 1024 + 16 * (256 * 4 + 16)
+}
+
 /// Tiles of rows, at most: each expert ends with one of its own, and none has no row.
 pub(crate) fn gated_tiles(call: &Checked<'_>, rows: i64) -> i64 {
     let m = call.dim("m");
@@ -107,6 +118,11 @@ pub(crate) fn gated_tiles(call: &Checked<'_>, rows: i64) -> i64 {
 pub(crate) fn gated_grid(call: &Checked<'_>, tiles: i64) -> [u32; 3] {
     const TURNS: i64 = 16;
     [tiles.clamp(1, TURNS * call.int("processors")) as u32, 1, 1]
+}
+
+/// The same on Hopper, where a block has a multiprocessor of its own.
+pub(crate) fn hopper_grid(call: &Checked<'_>, tiles: i64) -> [u32; 3] {
+    [tiles.clamp(1, call.int("processors")) as u32, 1, 1]
 }
 
 /// Experts with any number of rows, some with none, and rows of none; rows of x in any order, some outside.

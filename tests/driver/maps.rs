@@ -62,3 +62,117 @@ fn a_product_on_hopper_has_its_maps_encoded_once() {
     assert!(other.contains("-p0-"), "{other}");
     assert_eq!(encoded().len(), 3);
 }
+
+/// Memory for the tensors of a call, one after the other.
+struct Room {
+    memory: Vec<u8>,
+    used: usize,
+}
+
+impl Room {
+    fn new() -> Self {
+        Self { memory: vec![0; 64 << 20], used: 0 }
+    }
+    fn tensor(&mut self, dtype: DType, shape: &[i64]) -> Tensor {
+        let base = self.memory.as_mut_ptr().cast::<c_void>();
+        let at = base.wrapping_byte_add(base.align_offset(256) + self.used);
+        self.used += (shape.iter().product::<i64>() as usize * dtype.bytes()).next_multiple_of(256);
+        Tensor::dense(at, dtype, shape).unwrap()
+    }
+}
+
+/// What a call of an op on the fake device launched: the name of its kernel, its grid along x, its shared memory.
+fn launched(library: &parbake::Library, op: &str, tensors: &[Tensor], scalars: &[f64]) -> (String, u32, u32) {
+    let op = library.op(op).unwrap();
+    // SAFETY: the fake driver's kernels compute nothing.
+    let called = unsafe { library.call(op, tensors, scalars, Place::Cuda(0), Stream::DEFAULT) }.unwrap();
+    let launch = calls("cuLaunchKernelEx").pop().unwrap();
+    let grid = launch.get("grid").split(',').next().unwrap().parse().unwrap();
+    (called.kernel.unwrap().uri.clone(), grid, launch.get("shared").parse().unwrap())
+}
+
+/// Extents and boxes of the maps that were encoded since `seen` were.
+fn encoded(seen: usize) -> Vec<(String, String)> {
+    let of = |c: &crate::fake::Call| (c.get("dims").to_owned(), c.get("box").to_owned());
+    calls("cuTensorMapEncodeTiled")[seen..].iter().map(of).collect()
+}
+
+fn boxes(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter().map(|(dims, size)| ((*dims).to_owned(), (*size).to_owned())).collect()
+}
+
+#[test]
+fn groups_on_hopper_come_in_boxes_of_their_tiles() {
+    if !Machine::with("9.0").runs("maps::groups_on_hopper_come_in_boxes_of_their_tiles") {
+        return;
+    }
+    let world = World::new();
+    let library = world.library();
+    if crate::common::toolchain(&library, "sm_90a", "12.9").is_none() {
+        return;
+    }
+    let (mut room, none) = (Room::new(), Tensor::ABSENT);
+    let (m, n, k, groups) = (200, 512, 1024, 4);
+    let [out, a, b, indptr, rows] = [
+        room.tensor(DType::Bf16, &[m, n]),
+        room.tensor(DType::Bf16, &[m, k]),
+        room.tensor(DType::Bf16, &[groups, n, k]),
+        room.tensor(DType::I32, &[groups + 1]),
+        room.tensor(DType::I32, &[m]),
+    ];
+    let tensors = [out, a, b, indptr, none, none, none, none, none, none, none];
+    // 200 rows of 4 groups have 7 tiles of 64 rows at most, and 4 of 128 columns. Six stages of 64 + 128 rows of 128 bytes,
+    // two panels.
+    let (uri, grid, shared) = launched(&library, "group_mm", &tensors, &[0.0, 64.0, 132.0]);
+    assert!(uri.contains("-t64-l0-p1-"), "{uri}");
+    assert_eq!((grid, shared), (28, 6 * (64 + 128) * 128 + 1024 + 2 * 64 * 272));
+    assert_eq!(encoded(0), boxes(&[("1024,200,1", "64,64,1"), ("1024,512,4", "64,128,1")]));
+    // No more blocks than multiprocessors.
+    let (uri, grid, shared) = launched(&library, "group_mm", &tensors, &[0.0, 128.0, 5.0]);
+    assert!(uri.contains("-p1-"), "{uri}");
+    assert_eq!((grid, shared > 200 << 10), (5, true));
+    assert_eq!(encoded(2)[0], boxes(&[("1024,200,1", "64,128,1")])[0]);
+    // Rows that lie anywhere are no box.
+    let seen = encoded(0).len();
+    let gathered = [out, a, b, indptr, none, none, rows, none, none, none, none];
+    let (uri, ..) = launched(&library, "group_mm", &gathered, &[0.0, 64.0, 132.0]);
+    assert!(uri.contains("-p0-") && encoded(seen).is_empty(), "{uri}");
+}
+
+#[test]
+fn weights_of_experts_on_hopper_come_in_boxes_of_128_rows() {
+    if !Machine::with("9.0").runs("maps::weights_of_experts_on_hopper_come_in_boxes_of_128_rows") {
+        return;
+    }
+    let world = World::new();
+    let library = world.library();
+    if crate::common::toolchain(&library, "sm_90a", "12.9").is_none() {
+        return;
+    }
+    let mut room = Room::new();
+    let (m, tokens, experts, hidden, inner) = (4096, 2048, 8, 1024, 256);
+    let [indptr, rows] = [&[experts + 1][..], &[m]].map(|shape| room.tensor(DType::I32, shape));
+    // Four or five stages of 256 rows of weights and those of x, and a panel of 16 rows of both products.
+    let shared_of = |uri: &str, prefix: &str| {
+        let rows = [16, 32, 64, 128].into_iter().find(|rows| uri.contains(&format!("-{prefix}{rows}-"))).unwrap();
+        (if rows == 128 { 4 } else { 5 }) * (256 + rows) * 128 + 1024 + 16 * (256 * 4 + 16)
+    };
+    let [out, x, w] = [&[m, inner][..], &[tokens, hidden], &[experts, 2 * inner, hidden]]
+        .map(|shape| room.tensor(DType::Bf16, shape));
+    let tensors = [out, x, w, indptr, rows, Tensor::ABSENT];
+    let (uri, grid, shared) = launched(&library, "moe_gate_up", &tensors, &[0.0, 7.0, 60.0]);
+    assert!(uri.contains("-p1-"), "{uri}");
+    assert_eq!((grid, shared), (60, shared_of(&uri, "t")));
+    assert_eq!(encoded(0), boxes(&[("1024,512,8", "64,128,1")]));
+
+    let [out, x, w] = [&[m, inner][..], &[tokens, hidden], &[experts, 2 * inner, hidden]]
+        .map(|shape| room.tensor(DType::E4m3, shape));
+    let [scale, x_scale, w_scale] =
+        [&[m, inner / 128][..], &[tokens, hidden / 128], &[experts, 2 * inner / 128, hidden / 128]]
+            .map(|shape| room.tensor(DType::F32, shape));
+    let tensors = [out, scale, x, x_scale, w, w_scale, indptr, rows];
+    let (uri, grid, shared) = launched(&library, "moe_gate_up_quant", &tensors, &[0.0, 7.0, 1e-10, 60.0]);
+    assert!(uri.contains("-p1-"), "{uri}");
+    assert_eq!((grid, shared), (60, shared_of(&uri, "r")));
+    assert_eq!(encoded(1), boxes(&[("1024,512,8", "128,128,1")]));
+}

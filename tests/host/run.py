@@ -11,6 +11,8 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
              basic blocks at random
   utilities  (not with --quick) every op of the other families with ASan and UBSan and with TSan, in several schedules,
              and bugs that these must find
+  hopper     (not with --quick) kernels of sm_90a alone, with the copy engine, its barriers and wgmma emulated (hopper/),
+             against a float64 reference in several schedules
   bugs       42 tiny kernels, 35 with a seeded bug: each bug must be found, no good kernel accused
   mutants    (not with --quick) norm kernels with one line broken: each must be found
 """
@@ -203,6 +205,14 @@ def norm(build, variant, dtypes, seeds, quick, tactics):
     return f"{cases} cases, seeds {' '.join(map(str, seeds))}, worst error over tolerance: {errors}"
 
 
+def hopper(build, name, seeds):
+    """Emulated headers come before those of kernels/."""
+    out = build.folder / f"{name}.o"
+    must([CXX, *UNIT, *WARN, f"-I{HERE / 'hopper'}", *build.include, "-c", HERE / f"{name}.cpp", "-o", out])
+    program = build.link([out], name, "plain")
+    return execute(program, *seeds).strip() + f", seeds {' '.join(map(str, seeds))}"
+
+
 def verdict(result):
     """How a run ended, in a word or two; '-' is a clean run."""
     r = re.search(r"(AddressSanitizer|ThreadSanitizer): ([\w-]+)|runtime error: (.{0,40})", result.stderr)
@@ -350,6 +360,8 @@ def main():
     if not a.quick:
         for name in ("asan", "tsan"):
             checks.append((f"utilities {name}", with_sanitizer(name, lambda n=name: utilities.clean(a.build, CXX, n))))
+        checks.append(("hopper products", lambda: hopper(build, "hopper", [0, 1, seed])))
+        checks.append(("hopper attention", lambda: hopper(build, "hopper_attention", [0, 1, seed, seed + 1])))
         checks.append(("utilities bugs", with_sanitizer(
             "tsan", with_sanitizer("asan", lambda: utilities.seeded(a.build, CXX)))))
     checks.append(("bugs", with_sanitizer(

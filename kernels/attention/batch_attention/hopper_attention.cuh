@@ -9,7 +9,7 @@
 #include "parbake/tma.cuh"
 #include "parbake/wgmma.cuh"
 
-#if PB_DEVICE
+#if PB_DEVICE || PB_EMULATED
 namespace pb {
 
 template <> inline constexpr bool kHasSinks<pb_batch_attention_params> = true;
@@ -25,6 +25,7 @@ struct HopperTeam {
 template <class T_, int kDim_> struct HopperTile {
     using T = T_;
     static constexpr int kDim = kDim_, kRows = 128, kThreads = 384, kStages = 2;
+    static constexpr int kWarps = 8;                    // that compute
     static constexpr int kKeys = 128;                   // of a stage
     static constexpr int kPlan = kDim > 64 ? 64 : 128;  // of a tile of the plan
     // Panels of 64 elements: rows of 128 bytes.
@@ -60,13 +61,13 @@ template <class S> struct HopperAttention {
     unsigned char *const queries, *const tables;
     const Shared keys, values;
 
-    static PB_FN unsigned char* aligned(unsigned char* smem) { return smem + (-(int)shared(smem).at & 1023); }
+    static PB_FN unsigned char* aligned(unsigned char* smem) { return smem + wgmma_gap(shared(smem)); }
     PB_FN HopperAttention(const P& p, HopperJob* jobs, Walk* walk, Barriers* barriers, u32* before, unsigned char* smem)
         : p(p), jobs(jobs), walk(walk), barriers(barriers), before(before), queries(aligned(smem)),
           tables(queries + S::kQueryBytes + 2 * S::kStages * S::kKeyBytes), keys(shared(queries) + S::kQueryBytes),
           values(keys + S::kStages * S::kKeyBytes) {}
 
-    static PB_FN Shared of(const u64* barriers, u32 at) { return shared(barriers + at); }
+    static PB_FN Shared of(u64* barriers, u32 at) { return shared(barriers + at); }
     PB_FN Divisor groups() const { return {p.group_multiply, p.group_shift}; }
     // Stages of a piece, the first key and the end of the keys.
     static PB_FN int first_key(const Piece& piece) { return piece.first * S::kPlan; }
@@ -86,9 +87,9 @@ template <class S> struct HopperAttention {
 #pragma unroll
             for (int i = 0; i < S::kStages; i++) {
                 mbar_init(of(barriers->k_full, i), 128);
-                mbar_init(of(barriers->k_empty, i), 2);
+                mbar_init(of(barriers->k_empty, i), S::kWarps);
                 mbar_init(of(barriers->v_full, i), 128);
-                mbar_init(of(barriers->v_empty, i), 2);
+                mbar_init(of(barriers->v_empty, i), S::kWarps);
             }
             mbar_init_fence();
             walk->begin((const i32*)p.plan);
@@ -246,9 +247,10 @@ template <class S> struct HopperAttention {
                 if (at < low[e / 2] || at >= high[e / 2]) s[j][e] = -kInf;
             }
     }
-    // The group has read a stage.
-    static PB_FN void free(const u64* empty, u32 at) {
-        if (threadIdx.x % 128 == 0) mbar_arrive(of(empty, at));
+    // The warp has read a stage.
+    static PB_FN void free(u64* empty, u32 at) {
+        __syncwarp();
+        if (lane_id() == 0) mbar_arrive(of(empty, at));
     }
 
     PB_FN void compute(int group) const {
@@ -323,7 +325,7 @@ template <class S> struct HopperAttention {
             write(piece, o, softmax, own, lane);
             // Nobody reads the job, or these queries, any more.
             bar_sync(4 + group, 128);
-            free(barriers->job_empty, ring.at);
+            if (thread == 0) mbar_arrive(of(barriers->job_empty, ring.at));
             ring.next();
         }
     }

@@ -3,68 +3,121 @@
 #include "gemm/bmm/params.h"
 #include "gemm/hopper.cuh"
 
-#if PB_DEVICE
+#if PB_DEVICE || PB_EMULATED
 namespace pb {
 
-struct BmmEnd {
-    const pb_bmm_params& p;
+// Rows are those of `left`, columns those of `right`.
+template <class S> struct HopperBmmTile {
+    int row, column, batch, split, first, stages;
+    i64 item;
+    // Eight rows of tiles are taken together, so that what neighbours share is in the cache.
+    PB_FN HopperBmmTile(const pb_bmm_params& p, u32 n) {
+        constexpr u32 kTogether = 8;
+        const u32 columns = (u32)(S::kTurned ? p.m_tiles : p.n_tiles), rows = (u32)(S::kTurned ? p.n_tiles : p.m_tiles);
+        const u32 tiles = rows * columns, plane = n / tiles, tile = n - plane * tiles;
+        split = (int)(plane / (u32)p.batch), batch = (int)(plane - (u32)split * (u32)p.batch);
+        const u32 band = tile / (kTogether * columns), within = tile - band * kTogether * columns;
+        const u32 left = rows - band * kTogether, height = left < kTogether ? left : kTogether;
+        column = (int)(within / height) * S::kColumns;
+        row = (int)(band * kTogether + within % height) * S::kRows;
+        first = split * p.stages;
+        stages = min_i(p.stages, (p.k + S::kDepth - 1) / S::kDepth - first);
+        item = (i64)batch * tiles + tile;
+    }
+    static PB_FN u32 count(const pb_bmm_params& p) {
+        return (u32)p.m_tiles * (u32)p.n_tiles * (u32)p.batch * (u32)p.splits;
+    }
+};
 
-    // Of a block of 128 along k: of the thread's two rows of `left`, and of its columns of `right`.
-    template <class S, int kRight>
-    PB_FN void factors(const HopperTile& tile, int block, int group, float (&left)[2], float (&right)[kRight]) const {
-        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x % 128 / 32;
-        const int row = tile.row * S::kRows + group * 64 + 16 * warp + lane / 4, column = tile.column * S::kColumns;
-        if constexpr (S::kTurned) {
-            // 128 rows of b share one, as a tile has.
-            left[0] = left[1] = of_b(tile.batch, tile.row * S::kRows, block);
-#pragma unroll
-            for (int i = 0; i < kRight; i++) right[i] = of_a(tile.batch, column + i / 2 * 8 + lane % 4 * 2 + i % 2, block);
+template <class S> struct HopperBmm : HopperBlock<S> {
+    using Block = HopperBlock<S>;
+    using Tile = HopperBmmTile<S>;
+    const pb_bmm_params& p;
+    u32* const before;
+
+    PB_FN HopperBmm(const pb_bmm_params& p, unsigned char* smem, u64* barriers, u32* before)
+        : Block(smem, barriers), p(p), before(before) {}
+
+    PB_FN void run() const {
+        if (threadIdx.x == 0) {
+            tma_prefetch(p.a_map);
+            tma_prefetch(p.b_map);
+            Block::begin();
+            mbar_init_fence();
+        }
+        __syncthreads();
+        if (threadIdx.x < 128) {
+            registers_fewer<S::kFewer>();
+            if (threadIdx.x == 0) load();
         } else {
-            right[0] = of_b(tile.batch, column, block);
-#pragma unroll
-            for (int h = 0; h < 2; h++) left[h] = of_a(tile.batch, row + 8 * h, block);
+            registers_more<S::kMore>();
+            compute((int)threadIdx.x / 128 - 1);
         }
     }
-    PB_FN float of_a(int batch, int row, int block) const {
-        if (!p.a_scale_k) return 1.f;
-        const i64 at = (i64)(min_i(row, p.m - 1) >> p.a_scale_shift) * p.a_scale_row;
-        return bits_of<float>(ld_nc<4>((const float*)p.a_scale + batch * p.a_scale_batch + at + block * p.a_scale_k).w[0]);
-    }
-    PB_FN float of_b(int batch, int row, int block) const {
-        if (!p.b_scale_k) return 1.f;
-        const i64 at = (i64)(row >> p.b_scale_shift) * p.b_scale_row;
-        return bits_of<float>(ld_nc<4>((const float*)p.b_scale + batch * p.b_scale_batch + at + block * p.b_scale_k).w[0]);
-    }
-
-    template <class S> PB_FN void write(const unsigned char* panel, int batch, int row, int column, int thread) const {
-        using Out = typename S::Out;
-        constexpr int kQuads = S::kPanelColumns / 4;
-        column += thread % kQuads * 4;
-        if (column >= p.n) return;
-        const float* a_scale = p.a_scale && !p.a_scale_k ? (const float*)p.a_scale + batch * p.a_scale_batch : nullptr;
-        const float* b_scale = p.b_scale && !p.b_scale_k ? (const float*)p.b_scale + batch * p.b_scale_batch : nullptr;
-        const Columns<Out> columns(column, p.n, b_scale, p.b_scale_row, p.b_scale_shift, (const Out*)p.bias);
-        u8* const out = (u8*)p.out + batch * p.out_batch;
+    PB_FN void load() const {
+        typename Block::Stages ring;
+        const pb_tensor_map &left = S::kTurned ? p.b_map : p.a_map, &right = S::kTurned ? p.a_map : p.b_map;
 #pragma unroll 1
-        for (int r = thread / kQuads; r < S::kPanelRows && row + r < p.m; r += 128 / kQuads) {
-            float v[4];
-            unpack<float, 16>(ld<16>(panel + r * S::kPitch + thread % kQuads * 16), v);
-            const float scale =
-                a_scale ? bits_of<float>(ld_nc<4>(a_scale + (i64)(row + r >> p.a_scale_shift) * p.a_scale_row).w[0]) : 1.f;
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                v[e] = activate(p.activation, fmaf(v[e], scale * columns.scale[e], columns.bias[e]));
-            Out* const to = (Out*)(out + (row + r) * p.out_row) + column;
-            if (p.wide && column + 4 <= p.n) {
-                st<4 * sizeof(Out)>(to, pack<Out, 4 * sizeof(Out)>(v));
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const float one[1] = {v[e]};
-                    if (column + e < p.n) st<sizeof(Out)>(to + e, pack<Out, sizeof(Out)>(one));
-                }
+        for (u32 n = blockIdx.x; n < Tile::count(p); n += gridDim.x) {
+            const Tile tile(p, n);
+#pragma unroll 1
+            for (int i = 0; i < tile.stages; i++) {
+                Block::load(ring, left, right, (tile.first + i) * S::kDepth, tile.row, tile.column, tile.batch, tile.batch);
+                ring.next();
             }
         }
+    }
+    PB_FN void compute(int group) const {
+        typename Block::Stages ring;
+#pragma unroll 1
+        for (u32 n = blockIdx.x; n < Tile::count(p); n += gridDim.x) {
+            const Tile tile(p, n);
+            const auto of = [&](const void* scales, i64 step) {
+                return scales ? (const float*)scales + tile.batch * step : nullptr;
+            };
+            const HopperResults<S, pb_bmm_params> results = {
+                p, of(p.a_scale, p.a_scale_batch), of(p.b_scale, p.b_scale_batch), (const typename S::Out*)p.bias,
+                (u8*)p.out + tile.batch * p.out_batch, p.m};
+            typename Block::Sums sums;
+            Block::clear(sums);
+            if constexpr (S::kNarrow) {
+                Block::add_8(sums, tile.stages, ring, group,
+                             [&](int i, u32) { return results.factors(tile.first + i, tile.row, tile.column, group); });
+            } else {
+                Block::add_16(sums, tile.stages, ring, group);
+            }
+            if (!S::kSplits || p.splits == 1 || gather(sums[0], tile)) results.write(*this, sums, tile.row, tile.column, group);
+        }
+    }
+
+    // Leaves this piece's sums in memory; true for the block that comes last, with the sums of all in the order of k.
+    PB_FN bool gather(typename Block::Set& sums, const Tile& tile) const {
+        constexpr int kSize = S::kRows * S::kColumns;
+        const int thread = (int)threadIdx.x - 128;
+        u32* const tickets = (u32*)p.tickets + tile.item;
+        float* const all = (float*)p.partial + tile.item * p.splits * kSize + thread * 4;
+        float* const own = all + (i64)tile.split * kSize;
+#pragma unroll
+        for (int i = 0; i < S::kCount; i++) st<16>(own + i * 4 * S::kComputing, pack<float, 16>(sums[i]));
+        bar_sync(1, S::kComputing);
+        if (thread == 0) before[0] = ticket(tickets);
+        bar_sync(1, S::kComputing);
+        const bool last = before[0] == (u32)p.splits - 1;
+        if (last) {
+            if (thread == 0) st<4>(tickets, {{0}});  // for the next launch
+#pragma unroll
+            for (int i = 0; i < S::kCount; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;
+#pragma unroll 1
+            for (int piece = 0; piece < p.splits; piece++)
+#pragma unroll
+                for (int i = 0; i < S::kCount; i++) {
+                    const words<16> w = ld<16>(all + (i64)piece * kSize + i * 4 * S::kComputing);
+#pragma unroll
+                    for (int e = 0; e < 4; e++) sums[i][e] += bits_of<float>(w.w[e]);
+                }
+        }
+        bar_sync(1, S::kComputing);  // `before` is free again
+        return last;
     }
 };
 
@@ -72,10 +125,7 @@ template <class S> PB_FN void hopper_bmm(const pb_bmm_params& p) {
     PB_DYN_SMEM(smem);
     PB_SHARED_ARRAY(u64, barriers, 2 * S::kStages);
     PB_SHARED_ARRAY(u32, before, 1);
-    const BmmEnd end{p};
-    const HopperWork work = {S::kTurned ? p.n_tiles : p.m_tiles, S::kTurned ? p.m_tiles : p.n_tiles, p.batch, p.splits,
-                             p.stages, (p.k + S::kDepth - 1) / S::kDepth, (float*)p.partial, (u32*)p.tickets};
-    Hopper<S, BmmEnd>(work, S::kTurned ? p.b_map : p.a_map, S::kTurned ? p.a_map : p.b_map, end, smem, barriers, before).run();
+    HopperBmm<S>(p, smem, barriers, before).run();
 }
 
 }  // namespace pb

@@ -1,9 +1,8 @@
 //! Launcher of bmm.
 
-use super::gemm::{self, Scales, Tile, Work, bytes, div_ceil};
-use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Tensor, TensorMap, Wrong};
-use crate::params::{pb_bmm_params, pb_tensor_map};
-use parbake_model::dtype::DType;
+use super::gemm::{self, HOPPER, PORTABLE, Scales, Tile, Work, bytes, div_ceil};
+use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
+use crate::params::pb_bmm_params;
 
 fn work(call: &Checked<'_>) -> Work {
     let [batch, m, n, k] = ["batch", "m", "n", "k"].map(|name| call.dim(name));
@@ -39,74 +38,12 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-/// The tactic `path`.
-const PORTABLE: u32 = 0;
-const HOPPER: u32 = 1;
-
-/// Rows of a panel, and of b, that a tile of the other path has.
-const SIDE: i64 = 128;
-
-/// A tile of wgmma, as `HopperShape` in hopper.cuh has it. Of out: up to 64 rows and 128 columns, with the operands the other
-/// way round, or 128 rows.
-fn hopper_tile(id: u32, bytes: i64) -> Tile {
-    let side = i64::from(id);
-    let (rows, columns) = if id <= 64 { (side, SIDE) } else { (SIDE, side) };
-    let percent = match id {
-        16 => 30,
-        32 => 55,
-        64 => 90,
-        128 => 140,
-        _ => 155,
-    };
-    let stages = if id == 256 { 4 } else { 6 };
-    Tile {
-        id,
-        rows,
-        columns,
-        threads: 384,
-        depth: 128 / bytes,
-        line: 128,
-        stages,
-        percent,
-        together: 1,
-        cuts: id < 256,
-    }
-}
-
-/// Its dynamic shared memory: stages, and a panel of results for each of two groups.
-fn hopper_shared(tile: &Tile) -> u32 {
-    let side = i64::from(tile.id);
-    let panel = if tile.id <= 64 { side * (64 * 4 + 16) } else { 64 * (32 * 4 + 32) };
-    tile.shared() + 1024 + 2 * panel as u32
-}
-
-/// Whether maps can describe the operands; `load` has looked at the alignment of rows.
-fn has_maps(call: &Checked<'_>) -> bool {
-    const MOST: i64 = 1 << 32;
-    let fits = |t: &Tensor| {
-        let steps = (0..3).filter(|d| t.shape()[*d] > 1).map(|d| bytes(t, d));
-        t.shape().iter().all(|n| (1..MOST).contains(n)) && steps.into_iter().all(|step| step > 0 && step < MOST << 8)
-    };
-    fits(call.tensor("a")) && fits(call.tensor("b"))
-}
-
-/// The tiles of wgmma for a call.
-fn hopper_tiles(call: &Checked<'_>, load: u32) -> &'static [u32] {
-    let types = ["a", "b"].map(|name| call.tensor(name).dtype);
-    match load {
-        gemm::ONE_BY_ONE => &[],
-        _ if types.contains(&DType::E5m2) || !has_maps(call) => &[],
-        gemm::BY_N => &[128, 256],
-        _ if types[0].bytes() == 1 => &[16, 32, 64, 128],
-        _ => &[16, 32, 64, 128, 256],
-    }
-}
-
 pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
     let load = gemm::load(call.tensor("a"), call.tensor("b"));
     let work = work(call);
     if target == Target::SM_90A {
-        let (tiles, count): ([u32; 5], _) = work.order_of(hopper_tiles(call, load), hopper_tile);
+        let ids = gemm::hopper_tiles(call.tensor("a"), call.tensor("b"), load);
+        let (tiles, count): ([u32; 5], _) = work.order_of(ids, Tile::hopper);
         tiles[..count].iter().for_each(|tile| choices.push(&[*tile, load, HOPPER]));
     }
     if load != gemm::ONE_BY_ONE {
@@ -116,31 +53,11 @@ pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) 
     choices.push(&[64, gemm::ONE_BY_ONE, PORTABLE]);
 }
 
-/// Of an operand whose rows in memory are along k, or along the other dimension, in boxes of so many of these rows.
-fn map(t: &Tensor, by_k: bool, rows: i64) -> pb_tensor_map {
-    let (inner, outer) = if by_k { (2, 1) } else { (1, 2) };
-    TensorMap {
-        data: t.data,
-        bytes: t.dtype.bytes() as u64,
-        dims: [inner, outer, 0].map(|d| t.shape()[d] as u64),
-        strides: [outer, 0].map(|d| bytes(t, d) as u64),
-        rows: rows as u32,
-    }
-    .described()
-}
-
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let [out, a, b] = ["out", "a", "b"].map(|name| call.tensor(name));
     let work = work(call);
-    let [id, load, path] = [0, 1, 2].map(|i| tactic.0[i]);
-    let tile = if path == HOPPER { hopper_tile(id, work.bytes) } else { Tile::of(id, work.bytes) };
-    let none = pb_tensor_map { words: [0; 16] };
-    let (a_map, b_map) = match path {
-        // Rows that lie along n come 64 at a time.
-        HOPPER if load == gemm::BY_N => (map(a, true, tile.rows), map(b, false, 64)),
-        HOPPER => (map(a, true, tile.rows), map(b, true, tile.columns)),
-        _ => (none, none),
-    };
+    let tactic = [0, 1, 2].map(|i| tactic.0[i]);
+    let (tile, [a_map, b_map]) = gemm::tile_and_maps(a, b, tactic);
     let (splits, _) = work.best(tile);
     let [a_scale, b_scale] =
         [("a_scale", work.m), ("b_scale", work.n)].map(|(n, rows)| Scales::new(call.tensor(n), rows));
@@ -184,9 +101,9 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         wide: gemm::wide(out).into(),
     };
     let blocks = work.tiles(tile) * splits;
-    if path == HOPPER {
+    if tactic[2] == HOPPER {
         let grid = [blocks.min(work.processors) as u32, 1, 1];
-        return Launch::new(Params::new(params), grid, tile.threads).shared(hopper_shared(&tile)).maps(2);
+        return Launch::new(Params::new(params), grid, tile.threads).shared(tile.hopper_shared()).maps(2);
     }
     Launch::new(Params::new(params), [blocks.max(1) as u32, 1, 1], tile.threads).shared(tile.shared())
 }

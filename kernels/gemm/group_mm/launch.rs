@@ -1,6 +1,6 @@
 //! Launcher of group_mm.
 
-use super::gemm::{self, Scales, Tile, Work, bytes, div_ceil};
+use super::gemm::{self, HOPPER, PORTABLE, Scales, Tile, Work, bytes, div_ceil};
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_group_mm_params;
 
@@ -79,27 +79,43 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
-    let load = gemm::load(call.tensor("a"), call.tensor("b"));
-    if load != gemm::ONE_BY_ONE {
-        let work = work(call);
-        let (tiles, count) = work.order();
-        let asked = call.int("tile_rows");
-        let fits = |tile: &&u32| asked == 0 || Tile::of(**tile, work.bytes).rows == asked;
-        tiles[..count].iter().filter(fits).for_each(|tile| choices.push(&[*tile, load]));
+/// The tiles of wgmma for a call: a box has rows that lie side by side, all of one group.
+fn hopper_tiles(call: &Checked<'_>, load: u32) -> &'static [u32] {
+    if call.given("rows") || call.given("ids") {
+        return &[];
     }
-    choices.push(&[64, gemm::ONE_BY_ONE]);
+    gemm::hopper_tiles(call.tensor("a"), call.tensor("b"), load)
+}
+
+pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
+    let load = gemm::load(call.tensor("a"), call.tensor("b"));
+    let (work, asked) = (work(call), call.int("tile_rows"));
+    let fits = |tile: Tile| asked == 0 || tile.rows == asked;
+    if target == Target::SM_90A {
+        let (tiles, count): ([u32; 5], _) = work.order_of(hopper_tiles(call, load), Tile::hopper);
+        let fits = |tile: &&u32| fits(Tile::hopper(**tile, work.bytes));
+        tiles[..count].iter().filter(fits).for_each(|tile| choices.push(&[*tile, load, HOPPER]));
+    }
+    if load != gemm::ONE_BY_ONE {
+        let (tiles, count) = work.order();
+        let fits = |tile: &&u32| fits(Tile::of(**tile, work.bytes));
+        tiles[..count].iter().filter(fits).for_each(|tile| choices.push(&[*tile, load, PORTABLE]));
+    }
+    choices.push(&[64, gemm::ONE_BY_ONE, PORTABLE]);
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let [out, a, b, bias] = ["out", "a", "b", "bias"].map(|name| call.tensor(name));
     let data = |name: &str| call.tensor(name).data;
     let [m, n, k, tokens, matrices] = ["m", "n", "k", "tokens", "matrices"].map(|name| call.dim(name));
-    let tile = Tile::of(tactic.0[0], a.dtype.bytes() as i64);
+    let tactic = [0, 1, 2].map(|i| tactic.0[i]);
+    let (tile, [a_map, b_map]) = gemm::tile_and_maps(a, b, tactic);
     let [a_scale, b_scale] =
         [("a_scale", tokens), ("b_scale", n)].map(|(name, rows)| Scales::new(call.tensor(name), rows));
     let (groups, n_tiles) = (group_count(call), div_ceil(n, tile.columns));
     let params = pb_group_mm_params {
+        a_map,
+        b_map,
         a: a.data,
         b: b.data,
         out: out.data,
@@ -137,5 +153,9 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         wide: gemm::wide(out).into(),
     };
     let blocks = m_tiles(call, tile.rows) * n_tiles;
+    if tactic[2] == HOPPER {
+        let grid = [blocks.clamp(1, call.int("processors")) as u32, 1, 1];
+        return Launch::new(Params::new(params), grid, tile.threads).shared(tile.hopper_shared()).maps(2);
+    }
     Launch::new(Params::new(params), [blocks.max(1) as u32, 1, 1], tile.threads).shared(tile.shared())
 }

@@ -5,6 +5,8 @@
 #include "parbake/abi.h"
 
 typedef struct pb_group_mm_params {
+    pb_tensor_map a_map; /* of a and b, for Hopper's copy engine: boxes of a tile's rows */
+    pb_tensor_map b_map;
     const void* a;       /* [tokens, k] */
     const void* b;       /* [weights, n, k] */
     void* out;           /* [m, n]; rows of no group stay as they are */

@@ -1,5 +1,5 @@
 // Barriers in shared memory that count arrivals and bytes (mbarrier, sm_90). Device code only: the host target has no
-// kernel that needs them.
+// kernel that needs them, and its tests have headers of this name of their own (PB_EMULATED).
 //
 // A barrier is in phase 0 when it is new. `mbar_wait` of a parity returns when the phase of that parity is over, so that
 // a wait for parity 1 returns at once from a new barrier: who fills buffers waits for 1 first, who reads them for 0.
@@ -18,6 +18,14 @@ PB_FN void mbar_init_fence() {
 }
 PB_FN void mbar_arrive(Shared bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar.at) : "memory");
+}
+// A copy (cp.async) of 4 bytes; valid == false writes zeros and reads nothing.
+PB_FN void cp_async4(Shared smem, const void* gmem, bool valid) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem.at), "l"(gmem), "r"(valid ? 4 : 0) : "memory");
+}
+// Arrives when the copies (cp.async) that this thread has begun are done. `mbar_init` counts it like any other.
+PB_FN void mbar_arrive_copied(Shared bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar.at) : "memory");
 }
 // Arrives, and says how many bytes the phase waits for besides.
 PB_FN void mbar_arrive_expect(Shared bar, u32 bytes) {

@@ -9,6 +9,10 @@
 #if PB_DEVICE
 namespace pb {
 
+// Bytes from here to where a tile may begin.
+PB_FN int wgmma_gap(Shared from) {
+    return -(int)from.at & 1023;
+}
 // Where an operand of 64 rows, or of as many as the accumulator has columns, begins: rows along K, or along the other
 // dimension (`tall`: tiles [K][64] side by side, `panel` bytes apart).
 PB_FN u64 wgmma_operand(Shared tile) {

@@ -1,7 +1,7 @@
 //! Launcher of moe_gate_up.
 
-use super::gemm::{self, Tile, bytes, div_ceil};
-use super::moe::{gated_grid, gated_tiles, gated_work};
+use super::gemm::{self, HOPPER, NO_MAP, PORTABLE, Tile, bytes, div_ceil};
+use super::moe::{gated_grid, gated_tiles, gated_work, hopper_grid, hopper_shared, hopper_tile};
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_moe_gate_up_params;
 
@@ -22,16 +22,23 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
-    let (tiles, count) = gated_work(call, 2).order();
-    tiles[..count].iter().for_each(|tile| choices.push(&[*tile]));
+pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
+    let work = gated_work(call, 2);
+    if target == Target::SM_90A && gemm::has_map(call.tensor("w")) {
+        let (tiles, count): ([u32; 4], _) = work.order_of(&[16, 32, 64, 128], hopper_tile);
+        tiles[..count].iter().for_each(|tile| choices.push(&[*tile, HOPPER]));
+    }
+    let (tiles, count) = work.order();
+    tiles[..count].iter().for_each(|tile| choices.push(&[*tile, PORTABLE]));
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let [x, w, bias, out] = ["x", "w", "bias", "out"].map(|name| call.tensor(name));
-    let tile = Tile::of(tactic.0[0], 2);
+    let hopper = tactic.0[1] == HOPPER;
+    let tile = if hopper { hopper_tile(tactic.0[0], 2) } else { Tile::of(tactic.0[0], 2) };
     let n_tiles = div_ceil(call.dim("inner"), tile.columns / 2);
     let params = pb_moe_gate_up_params {
+        w_map: if hopper { gemm::map(w, true, 128) } else { NO_MAP },
         x: x.data,
         w: w.data,
         bias: bias.data,
@@ -53,6 +60,11 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         limit: call.scalar("limit"),
         wide: gemm::wide(out).into(),
     };
-    let grid = gated_grid(call, gated_tiles(call, tile.rows) * n_tiles);
+    let tiles = gated_tiles(call, tile.rows) * n_tiles;
+    if hopper {
+        let launch = Launch::new(Params::new(params), hopper_grid(call, tiles), tile.threads);
+        return launch.shared(hopper_shared(&tile)).maps(1);
+    }
+    let grid = gated_grid(call, tiles);
     Launch::new(Params::new(params), grid, tile.threads).shared(tile.shared())
 }

@@ -1,5 +1,6 @@
 // Both products of the first half of an expert, and their activation. params.h is the contract.
 #pragma once
+#include "gemm/finish.cuh"
 #include "moe/gated.cuh"
 #include "moe/moe_gate_up/params.h"
 
@@ -45,15 +46,7 @@ template <class S> PB_FN void moe_gate_up(const pb_moe_gate_up_params& p) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) v[e] = gated(p.activation, g[e] + of_gate[e], u[e] + of_up[e], p.limit);
                 T* const out = (T*)((u8*)p.out + (i64)(tile.first + row) * p.out_row) + at;
-                if (p.wide && at + 4 <= p.inner) {
-                    st<8>(out, pack<T, 8>(v));
-                } else {
-#pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        const float one[1] = {v[e]};
-                        if (at + e < p.inner) st<2>(out + e, pack<T, 2>(one));
-                    }
-                }
+                store_four(out, v, p.inner - at, p.wide);
             }
         }
     });

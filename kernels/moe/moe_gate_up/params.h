@@ -5,6 +5,7 @@
 #include "parbake/abi.h"
 
 typedef struct pb_moe_gate_up_params {
+    pb_tensor_map w_map; /* of w, for Hopper's copy engine: boxes of 128 rows */
     const void* x;      /* [tokens, hidden], at multiples of 16 bytes */
     const void* w;      /* [experts, 2 * inner, hidden], likewise */
     const void* bias;   /* [experts, 2 * inner], or absent */

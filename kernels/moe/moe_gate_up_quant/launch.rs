@@ -1,7 +1,7 @@
 //! Launcher of moe_gate_up_quant.
 
-use super::gemm::{Tile, bytes, div_ceil};
-use super::moe::{gated_grid, gated_tiles, gated_work};
+use super::gemm::{self, HOPPER, NO_MAP, PORTABLE, Tile, bytes, div_ceil};
+use super::moe::{gated_grid, gated_tiles, gated_work, hopper_grid, hopper_shared, hopper_tile};
 use crate::binding::{Checked, Choices, Launch, Params, Tactic, Target, Wrong};
 use crate::params::pb_moe_gate_up_quant_params;
 
@@ -41,19 +41,25 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
     }
 }
 
-pub(crate) fn select(call: &Checked<'_>, _target: Target, choices: &mut Choices) {
+pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
     let work = gated_work(call, 1);
+    if target == Target::SM_90A && gemm::has_map(call.tensor("w")) {
+        let (tiles, count): ([u32; 4], _) = work.order_of(&[16, 32, 64, 128], hopper_tile);
+        tiles[..count].iter().for_each(|rows| choices.push(&[*rows, HOPPER]));
+    }
     let cost = |rows: u32| work.best(tile(rows)).1;
     let order = if cost(16) <= cost(64) { [16, 64] } else { [64, 16] };
-    order.iter().for_each(|rows| choices.push(&[*rows]));
+    order.iter().for_each(|rows| choices.push(&[*rows, PORTABLE]));
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let [x, x_scale, w, w_scale] = ["x", "x_scale", "w", "w_scale"].map(|name| call.tensor(name));
     let [out, scale] = ["out", "scale"].map(|name| call.tensor(name));
-    let tile = tile(tactic.0[0]);
+    let hopper = tactic.0[1] == HOPPER;
+    let tile = if hopper { hopper_tile(tactic.0[0], 1) } else { tile(tactic.0[0]) };
     let n_tiles = div_ceil(call.dim("inner"), BLOCK);
     let params = pb_moe_gate_up_quant_params {
+        w_map: if hopper { gemm::map(w, true, 128) } else { NO_MAP },
         x: x.data,
         x_scale: x_scale.data,
         w: w.data,
@@ -83,6 +89,11 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
         limit: call.scalar("limit"),
         eps: call.scalar("eps"),
     };
-    let grid = gated_grid(call, gated_tiles(call, tile.rows) * n_tiles);
+    let tiles = gated_tiles(call, tile.rows) * n_tiles;
+    if hopper {
+        let launch = Launch::new(Params::new(params), hopper_grid(call, tiles), tile.threads);
+        return launch.shared(hopper_shared(&tile)).maps(1);
+    }
+    let grid = gated_grid(call, tiles);
     Launch::new(Params::new(params), grid, tile.threads).shared(tile.shared())
 }

@@ -3,7 +3,7 @@
 #include "gemm/scales.cuh"
 #include "moe/gated.cuh"
 #include "moe/moe_gate_up_quant/params.h"
-#include "parbake/scale.cuh"
+#include "moe/moe_gate_up_quant/quantise.cuh"
 
 namespace pb {
 
@@ -33,21 +33,12 @@ template <class S> PB_FN void moe_gate_up_quant(const pb_moe_gate_up_quant_param
         for (int i = (int)warp_id(); i < S::kRows; i += S::kThreads / 32) {
             const int row = Product<S>::slab_row(i, 0);
             if (tile.source[row] < 0) continue;
-            float g[4], u[4], v[4], top = 0.f;
+            float g[4], u[4], v[4];
             unpack<float, 16>(ld<16>(slab + i * S::kPitch + quad), g);
             unpack<float, 16>(ld<16>(slab + i * S::kPitch + S::kOut + quad), u);
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                v[e] = gated(p.activation, g[e], u[e], p.limit);
-                top = max_f(top, fabsf(v[e]));
-            }
-            const float s = group_scale(warp_max(top), p.eps, kLargest<e4m3>), inverse = reciprocal(s);
-#pragma unroll
-            for (int e = 0; e < 4; e++) v[e] *= inverse;
-            const i64 to = tile.first + row;
-            st<4>((u8*)p.out + to * p.out_row + at, pack<e4m3, 4>(v));
-            if (quad == 0)
-                st<4>((float*)p.scale + to * p.scale_row + tile.column / 128 * p.scale_group, {{bits_of<u32>(s)}});
+            for (int e = 0; e < 4; e++) v[e] = gated(p.activation, g[e], u[e], p.limit);
+            write_group(p, v, tile.first + row, at);
         }
     });
 }

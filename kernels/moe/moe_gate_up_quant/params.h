@@ -6,6 +6,7 @@
 #include "parbake/abi.h"
 
 typedef struct pb_moe_gate_up_quant_params {
+    pb_tensor_map w_map; /* of w, for Hopper's copy engine: boxes of 128 rows */
     const void* x;       /* e4m3 [tokens, hidden], at multiples of 16 bytes */
     const void* x_scale; /* f32 [tokens, hidden / 128] */
     const void* w;       /* e4m3 [experts, 2 * inner, hidden], at multiples of 16 bytes */
