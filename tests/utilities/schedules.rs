@@ -63,6 +63,15 @@ fn cases() -> Vec<Case> {
         new("embedding", &[("tokens", 9), ("vocab", 33), ("hidden", 100)]),
         new("get_batch_indices_positions", &[("nnz", 100), ("batch", 7)]),
         new("get_seq_lens", &[("batch", 7)]),
+        new("bmm", &[("batch", 2), ("m", 5), ("n", 70), ("k", 72)]),
+        new("bmm", &[("batch", 1), ("m", 17), ("n", 65), ("k", 1032), ("partial_words", 60_000)])
+            .with("partial")
+            .with("tickets"),
+        new("group_mm", &[("m", 40), ("tokens", 40), ("n", 70), ("k", 72), ("groups", 3), ("matrices", 3)])
+            .with("indptr"),
+        new("group_mm", &[("m", 40), ("tokens", 40), ("n", 9), ("k", 72), ("groups", 3), ("matrices", 3)])
+            .with("ids")
+            .with("rows"),
         new("moe_route", &[("tokens", 5), ("experts", 40), ("k", 3)])
             .with("bias")
             .scalar("groups", 4.0)

@@ -44,11 +44,14 @@ def attention_workspace_size(head_dim: int, device: Any = None, *, target: str |
     return 2 * processors(where) * _ROWS * (head_dim + 1) * 4
 
 
-@functools.cache
+@torch.compiler.assume_constant_result
 def processors(device: torch.device) -> int:
     """Multiprocessors of a GPU."""
-    if device.type != "cuda":
-        return _HOST_PROCESSORS
+    return _count(device) if device.type == "cuda" else _HOST_PROCESSORS
+
+
+@functools.cache
+def _count(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
