@@ -20,7 +20,7 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   jax       jit, vmap, what does not exist there
   mla       the wrapper of multi-head latent attention
   ask       supports, explain, prepare
-  guide     the examples of docs/python.md and of the docstrings
+  guide     the examples of docs/python.md, docs/gemm.md, docs/moe.md and of the docstrings, and examples/serve
   bench     the harness: timers on a device that is played, checks, rows, its workloads on the CPU
   variants    scores of attention of the caller's own
   attention   its wrappers against float64, what they refuse
