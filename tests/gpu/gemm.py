@@ -47,8 +47,7 @@ def parse():
 
 def child(given):
     """Runs what is asked, and tells the parent of each thing that begins and ends."""
-    # Last, so that the module `triton` is not the script of this folder.
-    sys.path[:] = [path for path in sys.path if path != str(HERE)] + [str(HERE.parent / "python"), str(HERE)]
+    sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
     import attention_setup as setup
 
     setup.start(given.host, say)
