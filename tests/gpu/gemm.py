@@ -6,7 +6,8 @@
 Checks hold every element to float64: half an ulp of the result's type and 1e-5 of the sum without signs (5e-4 with 8 bits,
 which tensor cores add up with fewer digits), or exactly where all sums are. They are those of tests/python/check_gemm.py,
 larger ones, probes that show each element's way (matrices of ones and zeros), strides of 0 and beyond 2^31 elements, and
-graphs. Then all tiles of both paths of bmm by force, each in a process of its own (PARBAKE_TACTICS), some at a time.
+graphs. Then each tile of each path of both ops by force, in a process of its own (PARBAKE_TACTICS),
+some at a time.
 
 --bench times the rows G1 to G10, F1 to F7 and GG1 to GG5 in CUDA graphs with a cold L2, each after its result was checked,
 beside torch (cuBLAS, its grouped products) and a plain Triton kernel, all in one run; for up to 64 rows also how long torch
@@ -19,6 +20,7 @@ the CPU, to test this script.
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import pathlib
 import sys
@@ -26,8 +28,6 @@ import sys
 from watchdog import say, watch
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Of bmm: tiles of each path.
-FORCED = [(path, tile) for path, tiles in ((0, (16, 64, 128, 256)), (1, (16, 32, 64, 128, 256))) for tile in tiles]
 # Processes that check at the same time.
 AT_ONCE = 5
 
@@ -43,6 +43,19 @@ def parse():
     words.add_argument("--child", help=argparse.SUPPRESS)
     words.add_argument("--done", default="", help=argparse.SUPPRESS)
     return words.parse_args()
+
+
+def forced():
+    """Each tile of each path of both ops, and whether the host target has it."""
+    ops = json.loads((HERE.parents[1] / "generated-manifest/ops.json").read_text(encoding="utf-8"))["ops"]
+    for op in (entry["op"] for entry in ops if entry["op"]["name"] in ("bmm", "group_mm")):
+        values = {tactic["name"]: tactic["values"] for tactic in op["tactic"]}
+        for chosen in itertools.product(*(values.get(name, [None]) for name in ("path", "tile"))):
+            of = dict(zip(("path", "tile"), chosen))
+            barred = [e for e in op["exclude"] if all(of.get(name) in some for name, some in e["when"].items())]
+            if not [e for e in barred if "except" not in e]:
+                words = ",".join(f"{name}={value}" for name, value in of.items() if value is not None)
+                yield f"{op['name']}:{words}", not barred
 
 
 def child(given):
@@ -67,14 +80,11 @@ def main():
     if not given.no_check:
         results["checks"] = watch(__file__, "checks", options, given.limit)
         with concurrent.futures.ThreadPoolExecutor(1 if given.host else AT_ONCE) as threads:
-            started = {}
-            for path, tile in FORCED:
-                # The host target has no path 1.
-                if not (given.host and path):
-                    tactic = f"bmm:path={path},tile={tile}"
-                    started[tactic] = threads.submit(
-                        watch, __file__, f"forced {tactic}", options, given.limit, PARBAKE_TACTICS=tactic
-                    )
+            started = {
+                tactic: threads.submit(watch, __file__, f"forced {tactic}", options, given.limit, PARBAKE_TACTICS=tactic)
+                for tactic, everywhere in forced()
+                if everywhere or not given.host
+            }
             results |= {tactic: future.result() for tactic, future in started.items()}
     if given.bench:
         results["bench"] = watch(__file__, "bench", options, given.limit)

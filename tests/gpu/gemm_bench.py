@@ -3,6 +3,7 @@
 import math
 import traceback
 
+import harness
 import torch
 from attention_bench import BYTES, FLOPS, L2, measure
 from attention_setup import BF16, Where, make, name
@@ -97,7 +98,8 @@ class Problem:
         if row.kind == "blocks":
             self.sa, self.sb = random(*a_shape[:-1], blocks), random(*lead, -(-n // 128), blocks)
         elif row.kind == "one":
-            self.sa, self.sb = random(1), random(1)
+            # Powers of two: Triton's product is multiplied by them afterwards.
+            self.sa, self.sb = (torch.tensor([x], device=Where.device) for x in (0.5, 4.0))
         self.indptr = torch.arange(0, row.count * m + 1, m, dtype=torch.int32, device=Where.device)
         self.lengths = torch.full((row.count,), m, dtype=torch.int32, device=Where.device)
 
@@ -108,8 +110,10 @@ class Problem:
         picked = scale[at // each].double().repeat_interleave(128, -1)[:, : x.shape[1]]
         return x[at].double() * picked
 
-    def verify(self, out):
-        """Some rows and columns against float64; of groups the first, one between, and the last."""
+    def verify(self, out, whose):
+        """Some rows and columns against float64; of groups the first, one between, and the last. Of ours every element has
+        to be near, of others' only all together: they may add up in 16 bits.
+        """
         row, worst = self.row, 0.0
         groups = sorted({0, row.count // 2, row.count - 1})
         for g in groups:
@@ -126,8 +130,11 @@ class Problem:
             j = torch.randint(0, row.n, (min(row.n, 256),), device=a.device)
             x, y = self.wide(a, sa, i, 1), self.wide(b, sb, j, 128)
             want, size = x @ y.T, x.abs() @ y.abs().T
-            near(torch, got[i][:, j], want, size, row.dtype == E4M3)
+            if whose == "parbake":
+                near(torch, got[i][:, j], want, size, row.dtype == E4M3)
             worst = max(worst, ((got[i][:, j].double() - want).norm() / want.norm()).item())
+        if not worst < 1e-2:
+            raise AssertionError(f"wrong: off by {worst:.1e} of its norm")
         return worst
 
 
@@ -227,7 +234,8 @@ LIBRARIES = {"parbake": ours, "torch": cublas, "torch, one factor": without_bloc
 
 
 def run(part, only, done):
-    check_near()
+    # The bounds of check_gemm are those of this device.
+    harness.Setup.device = Where.device
     for row in rows():
         # By the other path only what says how good it is.
         if only not in row.id or row.id in done or part != "bench" and row.id != "G2":
@@ -247,7 +255,7 @@ def run(part, only, done):
                     out.fill_(torch.nan)
                 call, result = prepare(problem)
                 call(0)
-                error = problem.verify(result()) if result else None
+                error = problem.verify(result(), library) if result else None
                 calls = [lambda i=i: call(i) for i in range(problem.sets)]
                 us, spread_of = measure(calls, row.bytes() * problem.sets)
                 times[library] = {"us": us, "spread": spread_of, "error": error, "share": row.floor() / us}
@@ -274,10 +282,3 @@ def run(part, only, done):
         del problem
         if not Where.host:
             torch.cuda.empty_cache()
-
-
-def check_near():
-    """The bounds of check_gemm are those of this device."""
-    import harness
-
-    harness.Setup.device = Where.device

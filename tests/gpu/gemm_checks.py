@@ -23,9 +23,23 @@ def check(body):
     CHECKS[body.__name__.replace("_", " ")] = body
 
 
-def forced(body):
-    """With a tile and a path that the environment says."""
-    FORCED[body.__name__.replace("_", " ")] = body
+def forced(op):
+    """Of an op, with a tile and a path that the environment says."""
+
+    def keep(body):
+        FORCED[op] = body
+
+    return keep
+
+
+def has_it(call):
+    """What it gives; None if the call does not have the tactic that is forced."""
+    try:
+        return call()
+    except Exception as error:
+        if "PB-2220" not in str(error):
+            raise
+        return None
 
 
 def gpu(on_gpu, on_host):
@@ -34,7 +48,8 @@ def gpu(on_gpu, on_host):
 
 def run(part, only, done):
     harness.Setup.device = Where.device
-    for title, body in (FORCED if part.startswith("forced") else CHECKS).items():
+    forced_op = part.removeprefix("forced ").partition(":")[0] if part.startswith("forced") else None
+    for title, body in (CHECKS if forced_op is None else {FORCED[forced_op].__name__: FORCED[forced_op]}).items():
         if only not in title or title in done:
             continue
         Where.say(begin=title)
@@ -95,12 +110,8 @@ def multiply(m, n, k, dtype, b_dtype, out_dtype, batch=1):
     a, b = randn(batch, m, k, dtype=dtype), randn(batch, n, k, dtype=b_dtype)
     for layout, y in layouts(b):
         name(f"[{batch}, {m}, {k}] {dtype} x [{batch}, {n}, {k}] {b_dtype} along {layout} to {out_dtype}")
-        try:
-            out = run_product(a, y, out_dtype)
-        except Exception as error:
-            # No other error is one of a tactic that a call does not have.
-            if "PB-2220" not in str(error):
-                raise
+        out = has_it(lambda y=y: run_product(a, y, out_dtype))
+        if out is None:
             continue
         legal += 1
         want, size = products(torch, a.float(), b.float())
@@ -149,11 +160,8 @@ def probe():
             a = identity(k, dtype)[None].expand(2, k, k)
             for layout, y in layouts(b):
                 name(f"ones and zeros, [{n}, {k}] {dtype} along {layout}")
-                try:
-                    out = run_product(a, y, torch.float32)
-                except Exception as error:
-                    if "PB-2220" not in str(error):
-                        raise
+                out = has_it(lambda y=y, a=a: run_product(a, y, torch.float32))
+                if out is None:
                     continue
                 assert torch.equal(out, b.float().mT), f"[{n}, {k}] {dtype} along {layout}"
                 # And of a: b is what has ones and zeros.
@@ -171,7 +179,7 @@ def each_element_has_its_place():
     return f"{probe()} cases"
 
 
-@forced
+@forced("bmm")
 def by_this_tactic():
     """Shapes on both sides of every tile, types, layouts, pieces; and which of them the tactic has."""
     cases = probe()
@@ -180,6 +188,49 @@ def by_this_tactic():
             k8 = -(-k // 16) * 16 if types[0] in (E4M3, E5M2) else k
             cases += multiply(m, n, k8, *types, batch=1 + i % 2)
     cases += blocks()
+    assert cases, "no call has this tactic"
+    return f"{cases} cases"
+
+
+# Rows of groups: none, one, all, a little more and less than tiles have.
+GROUPS = [[0, 0, 5], [1, 0, 1, 70], [0, 137, 0, 0], [3, 130, 20, 0, 9, 64, 63, 65, 1], [300, 256, 128, 1000]]
+
+
+@forced("group_mm")
+def groups_by_this_tactic():
+    """Groups one after the other, with room for each, and in rows; both layouts; factors of blocks."""
+    from parbake._gemm.workspace import processors
+
+    cases, common = 0, {"processors": processors(torch.device(Where.device, 0)), **Where.target}
+    for i, lens in enumerate(gpu(GROUPS, GROUPS[:3])):
+        n, k = ((136, 72), (520, 264), (64, 1032), (264, 520), (768, 256))[i]
+        total, most, count = sum(lens), max(lens), len(lens)
+        for dtype in (BF16, F16, E4M3):
+            k = -(-k // 16) * 16
+            x, indptr = segments(torch, lens, k, dtype)
+            w = randn(count, n, k, dtype=dtype)
+            owner = torch.arange(count, device=x.device).repeat_interleave(torch.tensor(lens, device=x.device))
+            # With room for each: rows that do not count are not numbers.
+            boxes = torch.full((count, most, k), torch.nan, device=x.device).to(dtype)
+            for g, (begin, length) in enumerate(zip(indptr.tolist(), lens)):
+                boxes[g, :length] = x[begin : begin + length]
+            lengths = torch.tensor(lens, dtype=torch.int32, device=x.device)
+            ids = torch.cat([owner.int(), torch.full((len(x) - total,), -1, dtype=torch.int32, device=x.device)])
+            for layout, y in layouts(w):
+                for how, rows in (("indptr", x), ("lengths", boxes.view(-1, k)), ("ids", x)):
+                    name(f"{lens} by {how}, [{n}, {k}] {dtype} along {layout}")
+                    said = {"indptr": indptr, "lengths": lengths, "ids": ids}[how]
+                    out = torch.full((len(rows), n), 7.0, device=x.device)
+                    call = lambda: (parbake.group_mm(out, rows, y, **{how: said}, **common), True)[1]  # noqa: E731
+                    if has_it(call) is None:
+                        continue
+                    cases += 1
+                    got = out if how != "lengths" else torch.cat([out.view(count, most, n)[g, :m] for g, m in enumerate(lens)])
+                    for g, (begin, length) in enumerate(zip(indptr.tolist(), lens)):
+                        part = slice(begin, begin + length)
+                        near(torch, got[part], *products(torch, x[part].float(), w[g].float()), dtype == E4M3)
+                    left = int((out == 7.0).all(-1).sum())
+                    assert left == len(rows) - total, f"{left} rows were left, not {len(rows) - total}"
     assert cases, "no call has this tactic"
     return f"{cases} cases"
 
@@ -193,13 +244,11 @@ def blocks():
             a, b = whole_numbers(torch, m, k), whole_numbers(torch, n, k)
             sa, sb = distinct(torch, rows, -(-k // 128)), distinct(torch, -(-n // 128), -(-k // 128))
             want = (a.double() * spread(sa, m, k, each)) @ (b.double() * spread(sb, n, k)).T
-            try:
-                out = run_product(a.to(E4M3)[None], b.to(E4M3)[None], torch.float32, None, sa[None], sb[None])[0]
-            except Exception as error:
-                if "PB-2220" not in str(error):
-                    raise
+            x, y = a.to(E4M3)[None], b.to(E4M3)[None]
+            out = has_it(lambda x=x, y=y, sa=sa, sb=sb: run_product(x, y, torch.float32, None, sa[None], sb[None]))
+            if out is None:
                 continue
-            assert want.abs().max() < 2**24 and torch.equal(out.double(), want), (m, n, k, each)
+            assert want.abs().max() < 2**24 and torch.equal(out[0].double(), want), (m, n, k, each)
             cases += 1
     return cases
 

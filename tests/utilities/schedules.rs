@@ -151,9 +151,10 @@ fn every_op_under_several_schedules() {
         let schedules = if BUSY.contains(&case.op()) { 1 } else { SCHEDULES.len() };
         for (library, schedule) in libraries.iter().zip(SCHEDULES).take(schedules) {
             // Rows that are dense, and rows that begin anywhere; tiles of scales are always dense.
-            // Those of attention are read and written in vectors.
+            // Those of attention and of experts are read and written in vectors, and so are pieces of products.
             let (pad, offset) = match case.op() {
                 "batch_attention" | "attention_plan" | "mla_attention" => (16, 0),
+                "bmm" | "moe_gate_up" | "moe_gate_up_quant" => (16, 0),
                 _ if case.tiled() => (0, 1),
                 _ => (3, 1),
             };
