@@ -10,7 +10,7 @@ import sys
 from harness import CHECKOUT, Setup, Skip, check, missing
 
 import parbake
-from parbake._ops import FUNCTIONS
+from parbake._ops import FUNCTIONS, WRAPPERS
 
 
 def on_the_device(text):
@@ -18,7 +18,7 @@ def on_the_device(text):
     if Setup.device == "cuda":
         return text
     text = text.replace('device="cuda"', 'device="cpu"')
-    calls = rf"(parbake\.(?:\w+\.)?(?:{'|'.join(FUNCTIONS)})\((?:[^()]|\([^()]*\))*)\)"
+    calls = rf"(parbake\.(?:\w+\.)?(?:{'|'.join([*FUNCTIONS, *WRAPPERS])})\((?:[^()]|\([^()]*\))*)\)"
     return re.sub(calls, lambda m: m[0] if "target=" in m[0] else m[1] + ', target="host")', text)
 
 

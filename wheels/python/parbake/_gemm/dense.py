@@ -53,6 +53,9 @@ def mm(
         NotImplementedError: There is no kernel for the combination.
 
     Example:
+        >>> import parbake, torch
+        >>> x = torch.randn(3, 64, dtype=torch.bfloat16, device="cuda")
+        >>> weight = torch.randn(40, 64, dtype=torch.bfloat16, device="cuda")
         >>> out = parbake.mm(x, weight, activation="silu")
     """
     if activation not in ACTIVATIONS:
@@ -91,6 +94,9 @@ def mm_bf16(
         `out`.
 
     Example:
+        >>> import parbake, torch
+        >>> x = torch.randn(3, 64, dtype=torch.bfloat16, device="cuda")
+        >>> weight = torch.randn(40, 64, dtype=torch.bfloat16, device="cuda")
         >>> out = parbake.mm_bf16(x, weight.T)
     """
     matrices("mm_bf16", 2, a=a, b=b)
@@ -120,9 +126,6 @@ def bmm_bf16(
 
     Returns:
         `out`.
-
-    Example:
-        >>> out = parbake.bmm_bf16(x, weights.mT)
     """
     matrices("bmm_bf16", 3, A=A, B=B)
     out = result("bmm_bf16", A, (A.shape[0], A.shape[1], B.shape[2]), out, out_dtype)
@@ -155,9 +158,6 @@ def bmm_fp8(
 
     Returns:
         `out`.
-
-    Example:
-        >>> out = parbake.bmm_fp8(q, weights.mT, q_scale, weights_scale, torch.bfloat16)
     """
     matrices("bmm_fp8", 3, A=A, B=B)
     eight_bits("bmm_fp8", A=A, B=B)
@@ -207,8 +207,11 @@ def gemm_fp8_nt_groupwise(
         `out`.
 
     Example:
+        >>> import parbake, torch
+        >>> x = torch.randn(3, 256, device="cuda")
         >>> q, scale = parbake.fp8_quantize_per_token_group(x, out_dtype="e4m3", scale_dtype="f32")
-        >>> out = parbake.gemm_fp8_nt_groupwise(q, weight, scale, weight_scale, "K")
+        >>> weight = torch.randn(40, 256, device="cuda").to(torch.float8_e4m3fn)
+        >>> out = parbake.gemm_fp8_nt_groupwise(q, weight, scale, torch.ones(1, 2, device="cuda"), "K")
     """
     where = "gemm_fp8_nt_groupwise"
     matrices(where, 2, a=a, b=b, a_scale=a_scale, b_scale=b_scale)

@@ -35,9 +35,6 @@ def grouped_mm_bf16(
 
     Returns:
         `out`.
-
-    Example:
-        >>> out = parbake.grouped_mm_bf16(x, weights, indptr)
     """
     where = "grouped_mm_bf16"
     _check(where, a, b, 2, m_indptr=m_indptr)

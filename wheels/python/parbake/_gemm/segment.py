@@ -24,10 +24,6 @@ class SegmentGEMMWrapper:
         float_workspace_buffer: Accepted, without effect: nothing is kept between launches.
         backend: Accepted, without effect.
         target: "host" runs tensors in CPU memory on the CPU, for correctness.
-
-    Example:
-        >>> segments = parbake.SegmentGEMMWrapper()
-        >>> out = segments.run(x, weights, 4, True, seg_indptr=indptr, weight_indices=adapters)
     """
 
     def __init__(self, float_workspace_buffer: Any = None, backend: str = "auto", *, target: str | None = None) -> None:
