@@ -42,6 +42,7 @@ pub const WRITTEN: [(&str, &[&str]); 2] = [
             "batch_deepgemm_fp8_nt_groupwise",
             "bmm_bf16",
             "bmm_fp8",
+            "fp8_blockscale_gemm_sm90",
             "gemm_fp8_nt_blockscaled",
             "gemm_fp8_nt_groupwise",
             "group_deepgemm_fp8_nt_groupwise",

@@ -177,6 +177,21 @@ def factors_of_blocks_are_exact():
 
 
 @check("tvm_ffi", "torch")
+def quantised_on_the_way():
+    """The same bits as from what was quantised before, on either side."""
+    torch, parbake, where = setup()
+    run = parbake.fp8_blockscale_gemm_sm90
+    x, w = randn(torch, 5, 272, dtype=torch.bfloat16), randn(torch, 136, 272, dtype=torch.bfloat16)
+    q, sq = parbake.fp8_quantize_per_token_group(x, out_dtype="e4m3", scale_dtype="f32", **where)
+    v, sv = parbake.fp8_quantize_per_block(w, out_dtype="e4m3", **where)
+    want, _ = products(torch, x, w)
+    out = run(q, v, sq, sv, **where)
+    assert out.dtype == torch.bfloat16 and (out.double() - want).norm() < 0.05 * want.norm()
+    for given in ((x, v, None, sv), (q, w, sq, None), (x, w, None, None)):
+        assert torch.equal(run(*given, **where), out)
+
+
+@check("tvm_ffi", "torch")
 def pieces_along_k():
     """Products of few rows and long sums: the same from one piece and from many, twice the same bits, tickets that are
     zeros again, and room that held NaN.
@@ -333,6 +348,16 @@ def what_is_refused():
         (ValueError, "a_scale: expected [2, 4]", lambda: group(q, w, sa, sb, "MN", **where)),
         (ValueError, "b_scale: expected [2, 2]", lambda: group(q, w, sa, sb[:1], "K", **where)),
         (NotImplementedError, "scale_granularity_mnk", lambda: group(q, w, sa, sb, "K", 1, (1, 1, 128), **where)),
+        (
+            ValueError,
+            "weight_scale: expected the factors of 8 bits, got None",
+            lambda: parbake.fp8_blockscale_gemm_sm90(q, w, sa, **where),
+        ),
+        (
+            ValueError,
+            "input_scale: expected nothing: input is quantised here",
+            lambda: parbake.fp8_blockscale_gemm_sm90(a, w, sa, sb, **where),
+        ),
         (ValueError, "m_indptr: expected [3]", lambda: parbake.grouped_mm_bf16(a, stack, ptr[:2], **where)),
         (TypeError, "m_indptr", lambda: parbake.grouped_mm_bf16(a, stack, ptr.float(), **where)),
         (ValueError, "b: expected 3 dimensions", lambda: parbake.grouped_mm_bf16(a, b, ptr, **where)),

@@ -42,6 +42,7 @@ from parbake._gemm import (
     batch_deepgemm_fp8_nt_groupwise as batch_deepgemm_fp8_nt_groupwise,
     bmm_bf16 as bmm_bf16,
     bmm_fp8 as bmm_fp8,
+    fp8_blockscale_gemm_sm90 as fp8_blockscale_gemm_sm90,
     gemm_fp8_nt_blockscaled as gemm_fp8_nt_blockscaled,
     gemm_fp8_nt_groupwise as gemm_fp8_nt_groupwise,
     group_deepgemm_fp8_nt_groupwise as group_deepgemm_fp8_nt_groupwise,

@@ -38,6 +38,7 @@ WRAPPERS = {
     "batch_deepgemm_fp8_nt_groupwise": "gemm",
     "bmm_bf16": "gemm",
     "bmm_fp8": "gemm",
+    "fp8_blockscale_gemm_sm90": "gemm",
     "gemm_fp8_nt_blockscaled": "gemm",
     "gemm_fp8_nt_groupwise": "gemm",
     "group_deepgemm_fp8_nt_groupwise": "gemm",

@@ -3,7 +3,15 @@
 All of them are two kernels, `parbake.bmm` and `parbake.group_mm`, with the room that products cut along k need.
 """
 
-from parbake._gemm.dense import bmm_bf16, bmm_fp8, gemm_fp8_nt_blockscaled, gemm_fp8_nt_groupwise, mm, mm_bf16
+from parbake._gemm.dense import (
+    bmm_bf16,
+    bmm_fp8,
+    fp8_blockscale_gemm_sm90,
+    gemm_fp8_nt_blockscaled,
+    gemm_fp8_nt_groupwise,
+    mm,
+    mm_bf16,
+)
 from parbake._gemm.grouped import (
     batch_deepgemm_fp8_nt_groupwise,
     group_deepgemm_fp8_nt_groupwise,

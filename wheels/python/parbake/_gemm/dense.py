@@ -10,6 +10,7 @@ from parbake._attention.wrong import dtype as element
 from parbake._attention.wrong import refuse
 from parbake._gemm.workspace import processors, room
 from parbake.gemm import bmm
+from parbake.quantization import fp8_quantize_per_block, fp8_quantize_per_token_group
 
 ACTIVATIONS = {"none": 0, "silu": 1, "gelu": 2, "gelu_tanh": 3, "relu": 4}
 # Elements along k, and rows of b, that share a factor.
@@ -243,6 +244,47 @@ def gemm_fp8_nt_blockscaled(
     return gemm_fp8_nt_groupwise(
         a, b, a_scale, b_scale, scale_major_mode, mma_sm, (BLOCK, BLOCK, BLOCK), out, out_dtype, target=target
     )
+
+
+def fp8_blockscale_gemm_sm90(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    input_scale: torch.Tensor | None = None,
+    weight_scale: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    out_dtype: Any = None,
+    *,
+    target: str | None = None,
+) -> torch.Tensor:
+    """input · weightᵀ in 8 bits with factors for groups of elements; what has 16 bits is quantised first.
+
+    Takes the arguments of `flashinfer.gemm.fp8_blockscale_gemm_sm90`, on every architecture.
+
+    Args:
+        input: e4m3 [m, k]; or bf16 or f16, which is quantised in groups of 128 elements of a row.
+        weight: e4m3 [n, k]; or bf16 or f16, which is quantised in blocks of 128 x 128 at each call.
+        input_scale: With e4m3 f32 [m, k / 128], rounded up.
+        weight_scale: With e4m3 f32 [n / 128, k / 128], rounded up.
+        out: [m, n], rows dense. Allocated if it is not given.
+        out_dtype: What it is allocated with: bf16 (the default), f16 or f32.
+        target: "host" runs tensors in CPU memory on the CPU, for correctness.
+
+    Returns:
+        `out`.
+    """
+    where = "fp8_blockscale_gemm_sm90"
+    matrices(where, 2, input=input, weight=weight)
+    pairs = {"input": (input, input_scale), "weight": (weight, weight_scale)}
+    for argument, (tensor, scale) in pairs.items():
+        narrow = tensor.element_size() == 1
+        if (scale is not None) != narrow:
+            expected = "the factors of 8 bits" if narrow else f"nothing: {argument} is quantised here"
+            refuse(ValueError, where, f"{argument}_scale", expected, "None" if scale is None else "a tensor")
+    if input_scale is None:
+        input, input_scale = fp8_quantize_per_token_group(input, out_dtype="e4m3", scale_dtype="f32", target=target)
+    if weight_scale is None:
+        weight, weight_scale = fp8_quantize_per_block(weight, out_dtype="e4m3", target=target)
+    return gemm_fp8_nt_groupwise(input, weight, input_scale, weight_scale, "K", out=out, out_dtype=out_dtype, target=target)
 
 
 def product(a, b, out, bias, a_scale, b_scale, activation, target):
