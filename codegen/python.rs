@@ -12,7 +12,7 @@ use crate::definition::BadDefinition;
 use crate::registry::{Registry, RegistryError};
 use api::Api;
 use parbake_model::VERSION;
-use parbake_model::function::{Function, Kind, Parameter, TAKEN, TARGET, WRAPPERS};
+use parbake_model::function::{Function, Kind, Parameter, TAKEN, TARGET, WRITTEN};
 use parbake_model::op::{Op, Scalar, ScalarType};
 use parbake_model::source::KernelTree;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,7 +100,9 @@ pub(crate) fn check(ops: &[Op], tree: &KernelTree) -> Result<(), RegistryError> 
         return Err(RegistryError::Definitions(bad));
     }
     let mut owners: BTreeMap<String, String> = TAKEN.map(|t| (t.to_owned(), "the package itself".to_owned())).into();
-    owners.extend(WRAPPERS.map(|w| (w.to_owned(), "parbake._attention".to_owned())));
+    for (family, names) in WRITTEN {
+        owners.extend(names.iter().map(|name| ((*name).to_owned(), format!("parbake._{family}"))));
+    }
     owners.extend(imported.into_iter().map(|name| (name, "what an api.py imports".to_owned())));
     for family in ops.iter().map(|o| &o.family) {
         owners.insert(family.clone(), format!("the module of family `{family}`"));
@@ -120,9 +122,11 @@ fn table(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
     let mut text = "\"\"\"What is public, and where it lies.\"\"\"\n\n".to_owned();
     let _ = writeln!(text, "VERSION = \"{VERSION}\"\n\nFAMILIES = (");
     families.keys().for_each(|family| text += &format!("    \"{family}\",\n"));
-    text += ")\n\n# Of `parbake._attention`.\nWRAPPERS = (\n";
-    WRAPPERS.iter().for_each(|name| text += &format!("    \"{name}\",\n"));
-    text += ")\n\n# Function: its family, and the op behind it.\nFUNCTIONS = {\n";
+    text += ")\n\n# What is written by hand for PyTorch: its family. It is in `parbake._attention` and so on.\nWRAPPERS = {\n";
+    for (family, names) in WRITTEN {
+        names.iter().for_each(|name| text += &format!("    \"{name}\": \"{family}\",\n"));
+    }
+    text += "}\n\n# Function: its family, and the op behind it.\nFUNCTIONS = {\n";
     let mut names = BTreeMap::new();
     for (family, parts) in families {
         for part in parts {
@@ -145,11 +149,11 @@ fn package_stub(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
     for name in ["Coverage", "Explanation", "Prepared", "explain", "prepare", "set_log_level", "supports"] {
         let _ = writeln!(text, "    {name} as {name},");
     }
-    text += ")\nfrom parbake._attention import (\n";
-    for name in WRAPPERS {
-        let _ = writeln!(text, "    {name} as {name},");
+    text += ")\n";
+    for (family, names) in WRITTEN {
+        text += &written(family, names);
     }
-    text += ")\nfrom parbake._error import Error as Error, NotCoveredError as NotCoveredError\n";
+    text += "from parbake._error import Error as Error, NotCoveredError as NotCoveredError\n";
     for (family, parts) in families {
         let _ = writeln!(text, "from parbake.{family} import (");
         for (name, _) in parts.iter().flat_map(Part::public) {
@@ -158,6 +162,12 @@ fn package_stub(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
         text += ")\n";
     }
     text + "\n__version__: str\n"
+}
+
+/// What a stub brings of what is written by hand.
+fn written(family: &str, names: &[&str]) -> String {
+    let names: String = names.iter().map(|name| format!("    {name} as {name},\n")).collect();
+    format!("from parbake._{family} import (\n{names})\n")
 }
 
 /// Whether an op has an axis that a caller's own source may be the value of.
@@ -170,6 +180,9 @@ fn stub(family: &str, parts: &[Part<'_>]) -> String {
     text += "from typing import Any, Literal, TypeVar\n";
     if has_variant(parts) {
         text += "\nfrom parbake._variant import Given, ScoreVariant as ScoreVariant\n";
+    }
+    for (_, names) in WRITTEN.iter().filter(|(of, _)| *of == family) {
+        let _ = write!(text, "\n{}", written(family, names));
     }
     text += "\n_Tensor = TypeVar(\"_Tensor\")\n";
     for Part { functions, api, .. } in parts {
@@ -249,6 +262,14 @@ fn module(family: &str, parts: &[Part<'_>]) -> String {
     let mut text: String = text.lines().map(broken).collect();
     for Part { op, api, .. } in parts.iter().filter(|p| !p.api.body.is_empty()) {
         let _ = write!(text, "\n\n# Copied from kernels/{}; change it there.\n\n{}", api::path(op), api.body);
+    }
+    if WRITTEN.iter().any(|(of, _)| *of == family) {
+        let _ = write!(
+            text,
+            "\n\ndef __getattr__(name):\n    # Written by hand, for PyTorch, which an import of this module does not bring.\n    \
+             import parbake\n\n    if parbake._ops.WRAPPERS.get(name) == \"{family}\":\n        return getattr(parbake, name)\n    \
+             raise AttributeError(f\"module {{__name__!r}} has no attribute {{name!r}}\")\n"
+        );
     }
     text
 }

@@ -178,7 +178,8 @@ impl Trial {
         let shape: Vec<i64> = extents.collect();
         let mut strides = vec![1i64; shape.len()];
         for i in (0..shape.len().saturating_sub(1)).rev() {
-            let free = i + def.dense + 1 == shape.len();
+            // Rows of a tensor with any strides lie apart too.
+            let free = i + def.dense.max(1) + 1 == shape.len();
             strides[i] = strides[i + 1] * shape[i + 1] + if free { self.pad } else { 0 };
         }
         let count: i64 = shape.iter().product();

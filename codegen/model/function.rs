@@ -11,24 +11,48 @@ const KEYWORDS: [&str; 35] = [
     "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];
 
-/// What `parbake._attention` has, which is written by hand and an attribute of the package too.
-pub const WRAPPERS: [&str; 16] = [
-    "BatchAttention",
-    "BatchAttentionWithAttentionSinkWrapper",
-    "BatchDecodeWithPagedKVCacheWrapper",
-    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
-    "BatchMLAPagedAttentionWrapper",
-    "BatchPrefillWithPagedKVCacheWrapper",
-    "BatchPrefillWithRaggedKVCacheWrapper",
-    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
-    "BlockSparseAttentionWrapper",
-    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
-    "MultiLevelCascadeAttentionWrapper",
-    "VariableBlockSparseAttentionWrapper",
-    "attention_workspace_size",
-    "single_decode_with_kv_cache",
-    "single_prefill_with_kv_cache",
-    "single_prefill_with_kv_cache_return_lse",
+/// What is written by hand for a family, in `parbake._attention` and so on: attributes of the package and of the family's
+/// module too.
+pub const WRITTEN: [(&str, &[&str]); 2] = [
+    (
+        "attention",
+        &[
+            "BatchAttention",
+            "BatchAttentionWithAttentionSinkWrapper",
+            "BatchDecodeWithPagedKVCacheWrapper",
+            "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
+            "BatchMLAPagedAttentionWrapper",
+            "BatchPrefillWithPagedKVCacheWrapper",
+            "BatchPrefillWithRaggedKVCacheWrapper",
+            "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
+            "BlockSparseAttentionWrapper",
+            "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
+            "MultiLevelCascadeAttentionWrapper",
+            "VariableBlockSparseAttentionWrapper",
+            "attention_workspace_size",
+            "single_decode_with_kv_cache",
+            "single_prefill_with_kv_cache",
+            "single_prefill_with_kv_cache_return_lse",
+        ],
+    ),
+    (
+        "gemm",
+        &[
+            "SegmentGEMMWrapper",
+            "batch_deepgemm_fp8_nt_groupwise",
+            "bmm_bf16",
+            "bmm_fp8",
+            "fp8_blockscale_gemm_sm90",
+            "gemm_fp8_nt_blockscaled",
+            "gemm_fp8_nt_groupwise",
+            "group_deepgemm_fp8_nt_groupwise",
+            "group_gemm_fp8_nt_groupwise",
+            "grouped_mm_bf16",
+            "grouped_mm_fp8",
+            "mm",
+            "mm_bf16",
+        ],
+    ),
 ];
 
 /// What the package `parbake` calls by these names itself.

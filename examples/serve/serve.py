@@ -4,8 +4,8 @@
     python3 examples/serve/serve.py                    an 8B model's shapes on the GPU, one layer's weights for all layers
     python3 examples/serve/serve.py --device cpu       a tiny model on the host target
 
-Weights are random. Every kernel but the dense products is Parbake's, and all of a step of decode is captured once: the
-plan of attention too, so a replay needs no more than the new lengths. The same model is written in plain PyTorch below
+Weights are random. Every kernel is Parbake's, and all of a step of decode is captured once: the plan of attention too, so a
+replay needs no more than the new lengths. The same model is written in plain PyTorch below
 it, and both must choose the same tokens; the smallest distance between the two best logits says what that is worth.
 """
 
@@ -51,12 +51,6 @@ class Model:
         # Norms that are not all ones, so that one in the wrong place shows.
         self.norms = [1 + 0.1 * weight(3, self.hidden)[i] * self.hidden**0.5 for i in range(3)]
 
-    def logits(self, x):
-        """f32, in which hardly any two are equal."""
-        if self.device == "cpu":
-            return x.float() @ self.head.float().T
-        return torch.mm(x, self.head.T, out_dtype=torch.float32)
-
 
 class Server:
     """Runs batches of requests, whose keys lie in pages."""
@@ -87,19 +81,20 @@ class Server:
         residual = parbake.embedding(ids, m.table, **target)
         x = parbake.rmsnorm(residual, m.norms[0], m.eps, **target)
         for layer, cache in enumerate(self.caches):
-            qkv = x @ m.qkv.T
+            qkv = parbake.mm(x, m.qkv, **target)
             # Views of one projection: nothing is copied for them.
             q, k, v = (part.unflatten(1, (-1, m.head_dim)) for part in qkv.split([q_width, kv_width, kv_width], 1))
             parbake.apply_rope_pos_ids_inplace(q, k, positions, rope_theta=m.theta, **target)
             parbake.append_paged_kv_cache(k, v, where, positions, cache, *kv, **target)
-            x = attention.run(q, cache).flatten(1) @ m.o.T
+            x = parbake.mm(attention.run(q, cache).flatten(1), m.o, **target)
             parbake.fused_add_rmsnorm(x, residual, m.norms[1], m.eps, **target)
-            x = parbake.silu_and_mul(x @ m.up.T, **target) @ m.down.T
+            x = parbake.mm(parbake.silu_and_mul(parbake.mm(x, m.up, **target), **target), m.down, **target)
             final = layer + 1 == m.layers
             parbake.fused_add_rmsnorm(x, residual, m.norms[2 if final else 0], m.eps, **target)
         if last is not None:
             x = parbake.embedding(last, x, **target)
-        return m.logits(x)
+        # f32, in which hardly any two are equal.
+        return parbake.mm(x, m.head, out_dtype=torch.float32, **target)
 
     def choose(self, logits):
         return parbake.top_k(logits, 1, **self.target)[1].flatten()
@@ -158,7 +153,7 @@ def captured(step, ids):
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        step()  # compiles what no bundle has, and lets cuBLAS take its memory
+        step()  # compiles what no bundle has, and takes what products that are cut need
     torch.cuda.current_stream().wait_stream(stream)
     ids.copy_(before)
     graph = torch.cuda.CUDAGraph()
@@ -218,7 +213,9 @@ class Reference:
             x = (torch.nn.functional.silu(gate.float()) * up.float()).to(m.dtype) @ m.down.T
             whole = x.float() + residual.float()
             residual, x = whole.to(m.dtype), self.norm(whole, m.norms[2 if layer + 1 == m.layers else 0])
-        return m.logits(x[-1:])[0]
+        if m.device == "cpu":
+            return (x[-1:].float() @ m.head.float().T)[0]
+        return torch.mm(x[-1:], m.head.T, out_dtype=torch.float32)[0]
 
 
 def compare(model, prompts, tokens, logits):

@@ -18,18 +18,12 @@ what plan and run cost the host. --host runs everything in little on the CPU, to
 
 import argparse
 import json
-import os
 import pathlib
-import queue
-import subprocess
 import sys
-import threading
+
+from watchdog import say, watch
 
 HERE = pathlib.Path(__file__).resolve().parent
-# What the child begins a line with that is for the parent.
-MARK = "@@ "
-# Seconds that its imports may take.
-START = 300.0
 
 
 def parse():
@@ -51,63 +45,12 @@ def child(given):
     sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
     import attention_setup as setup
 
-    setup.start(given.host, lambda **what: print(MARK + json.dumps(what), flush=True))
+    setup.start(given.host, say)
     if given.child == "bench":
         import attention_bench as part
     else:
         import attention_checks as part
     part.run(given.only, set(filter(None, given.done.split(","))), given.flashinfer)
-
-
-def hand_over(lines, to):
-    """Line by line, and None where they end."""
-    for line in lines:
-        to.put(line)
-    to.put(None)
-
-
-def watch(given, part):
-    """The results of a part, from one child or, after a hang or a crash, several."""
-    results = {}
-    while True:
-        words = [sys.executable, __file__, "--child", part, "--only", given.only, "--done", ",".join(results)]
-        words += [f"--{name}" for name in ("host", "flashinfer") if getattr(given, name)]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(os.environ, PYTHONUNBUFFERED="1"))
-        lines = queue.Queue()
-        threading.Thread(target=hand_over, args=(process.stdout, lines), daemon=True).start()
-        name, shape, lost = None, "", None
-        while True:
-            try:
-                line = lines.get(timeout=given.limit if name else max(given.limit, START))
-            except queue.Empty:
-                process.kill()
-                lost = f"a hang: nothing for {given.limit if name else max(given.limit, START):.0f} s"
-                break
-            if line is None:
-                lost = f"the process ended with {process.wait()}" if name or process.wait() else None
-                break
-            if not line.startswith(MARK):
-                print(line, end="", flush=True)
-                continue
-            said = json.loads(line[len(MARK) :])
-            if "begin" in said:
-                name, shape = said["begin"], ""
-            elif "shape" in said:
-                shape = said["shape"]
-            elif "end" in said:
-                results[said["end"]] = said
-                name = None
-                state = {True: "ok  ", False: "FAIL", None: "skip"}[said["ok"]]
-                print(f"{state} {said['end']}: {said['detail']}", flush=True)
-        process.wait()
-        if lost is None:
-            return results
-        # What is lost before a check begins would be lost again.
-        name = name or f"the {part} itself"
-        results[name] = {"end": name, "ok": False, "detail": f"{lost}, at {shape or 'its beginning'}"}
-        print(f"FAIL {name}: {results[name]['detail']}", flush=True)
-        if name.startswith("the "):
-            return results
 
 
 def main():
@@ -116,7 +59,8 @@ def main():
         return child(given)
     parts = [] if given.no_check else ["checks"]
     parts += ["bench"] if given.bench else []
-    results = {part: list(watch(given, part).values()) for part in parts}
+    options = ["--only", given.only] + [f"--{name}" for name in ("host", "flashinfer") if getattr(given, name)]
+    results = {part: watch(__file__, part, options, given.limit) for part in parts}
     failed = sum(row["ok"] is False for rows in results.values() for row in rows)
     passed = sum(row["ok"] is True for rows in results.values() for row in rows)
     print(f"{passed} passed, {failed} failed")

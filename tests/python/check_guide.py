@@ -1,4 +1,4 @@
-"""The examples of docs/python.md and of the docstrings run, and give what they say."""
+"""The examples of the guides and of the docstrings run, and give what they say."""
 
 import doctest
 import json
@@ -10,7 +10,7 @@ import sys
 from harness import CHECKOUT, Setup, Skip, check, missing
 
 import parbake
-from parbake._ops import FUNCTIONS
+from parbake._ops import FUNCTIONS, WRAPPERS
 
 
 def on_the_device(text):
@@ -18,7 +18,7 @@ def on_the_device(text):
     if Setup.device == "cuda":
         return text
     text = text.replace('device="cuda"', 'device="cpu"')
-    calls = rf"(parbake\.(?:\w+\.)?(?:{'|'.join(FUNCTIONS)})\((?:[^()]|\([^()]*\))*)\)"
+    calls = rf"(parbake\.(?:\w+\.)?(?:{'|'.join([*FUNCTIONS, *WRAPPERS])})\((?:[^()]|\([^()]*\))*)\)"
     return re.sub(calls, lambda m: m[0] if "target=" in m[0] else m[1] + ', target="host")', text)
 
 
@@ -51,7 +51,17 @@ def docstrings():
 @check("tvm_ffi", "torch")
 def the_example_serves():
     """The tokens of a whole model, prefill and decode, are those of PyTorch."""
-    words = [sys.executable, CHECKOUT / "examples/serve/serve.py", "--device", Setup.device]
+    example("serve")
+
+
+@check("tvm_ffi", "torch")
+def the_example_has_experts():
+    """A layer of experts, router and norm among it, is that of float64."""
+    example("moe_layer")
+
+
+def example(name):
+    words = [sys.executable, CHECKOUT / f"examples/serve/{name}.py", "--device", Setup.device]
     path = os.pathsep.join(p for p in sys.path if p)
     ran = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -60,10 +70,24 @@ def the_example_serves():
 
 @check("tvm_ffi", "torch")
 def the_guide():
+    follow("python", 6)
+
+
+@check("tvm_ffi", "torch")
+def the_guide_of_products():
+    follow("gemm", 1)
+
+
+@check("tvm_ffi", "torch")
+def the_guide_of_experts():
+    follow("moe", 1)
+
+
+def follow(page, least):
     """Blocks run in order, with the names of those before. A block says what it needs after the fence."""
-    page = (CHECKOUT / "docs/python.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python( [\w ,]+)?\n(.*?)^```", page, re.M | re.S)
-    assert len(blocks) > 5, "the page's examples were not found"
+    file = f"docs/{page}.md"
+    blocks = re.findall(r"^```python( [\w ,]+)?\n(.*?)^```", (CHECKOUT / file).read_text(encoding="utf-8"), re.M | re.S)
+    assert len(blocks) >= least, "the page's examples were not found"
     names, needed = {}, []
     for needs, text in blocks:
         lacks = [m for m in map(missing, needs.split()) if m]
@@ -71,8 +95,8 @@ def the_guide():
         if lacks:
             continue
         if ">>>" in text:
-            run("docs/python.md", text, names)
+            run(file, text, names)
         else:
-            exec(compile(on_the_device(text), "docs/python.md", "exec"), names)
+            exec(compile(on_the_device(text), file, "exec"), names)
     if needed:
         raise Skip(f"{', '.join(sorted(set(needed)))}, for {len(needed)} of {len(blocks)} examples; the others are right")

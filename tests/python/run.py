@@ -20,12 +20,13 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   jax       jit, vmap, what does not exist there
   mla       the wrapper of multi-head latent attention
   ask       supports, explain, prepare
-  guide     the examples of docs/python.md and of the docstrings
+  guide     the examples of docs/python.md, docs/gemm.md, docs/moe.md and of the docstrings, and examples/serve
   bench     the harness: timers on a device that is played, checks, rows, its workloads on the CPU
   variants    scores of attention of the caller's own
   attention   its wrappers against float64, what they refuse
   recording   PARBAKE_RECORD, and `parbake lock` of what it wrote
   moe       mixtures of experts against float64, ranks, what they refuse
+  gemm      products of matrices against float64, groups, factors, what they refuse
   references  reference.py of each op against its kernel, and the trace definitions
 """
 
@@ -40,7 +41,7 @@ import harness
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = (
     "package", "values", "outputs", "families", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench",
-    "attention", "variants", "mla", "moe", "references", "recording",
+    "attention", "variants", "mla", "moe", "gemm", "references", "recording",
 )  # fmt: skip
 
 

@@ -63,6 +63,15 @@ fn cases() -> Vec<Case> {
         new("embedding", &[("tokens", 9), ("vocab", 33), ("hidden", 100)]),
         new("get_batch_indices_positions", &[("nnz", 100), ("batch", 7)]),
         new("get_seq_lens", &[("batch", 7)]),
+        new("bmm", &[("batch", 2), ("m", 5), ("n", 70), ("k", 72)]),
+        new("bmm", &[("batch", 1), ("m", 17), ("n", 65), ("k", 1032), ("partial_words", 60_000)])
+            .with("partial")
+            .with("tickets"),
+        new("group_mm", &[("m", 40), ("tokens", 40), ("n", 70), ("k", 72), ("groups", 3), ("matrices", 3)])
+            .with("indptr"),
+        new("group_mm", &[("m", 40), ("tokens", 40), ("n", 9), ("k", 72), ("groups", 3), ("matrices", 3)])
+            .with("ids")
+            .with("rows"),
         new("moe_route", &[("tokens", 5), ("experts", 40), ("k", 3)])
             .with("bias")
             .scalar("groups", 4.0)
@@ -142,9 +151,10 @@ fn every_op_under_several_schedules() {
         let schedules = if BUSY.contains(&case.op()) { 1 } else { SCHEDULES.len() };
         for (library, schedule) in libraries.iter().zip(SCHEDULES).take(schedules) {
             // Rows that are dense, and rows that begin anywhere; tiles of scales are always dense.
-            // Those of attention are read and written in vectors.
+            // Those of attention and of experts are read and written in vectors, and so are pieces of products.
             let (pad, offset) = match case.op() {
                 "batch_attention" | "attention_plan" | "mla_attention" => (16, 0),
+                "bmm" | "moe_gate_up" | "moe_gate_up_quant" => (16, 0),
                 _ if case.tiled() => (0, 1),
                 _ => (3, 1),
             };

@@ -1,6 +1,6 @@
 """Parbake: GPU kernels, compiled ahead or on the spot, callable with the tensors of PyTorch, JAX and NumPy.
 
-Nothing heavy is imported and no library is loaded before the first call; the wrappers of attention and `fused_moe` import PyTorch.
+Nothing heavy is imported and no library is loaded before the first call; the wrappers of attention and products, and `fused_moe`, import PyTorch.
 """
 
 from parbake._error import Error, NotCoveredError
@@ -25,7 +25,7 @@ def __getattr__(name):
     elif name in _ASK:
         value = getattr(import_module("parbake._ask"), name)
     elif name in _WRAPPERS:
-        value = getattr(import_module("parbake._attention"), name)
+        value = getattr(import_module(f"parbake._{_WRAPPERS[name]}"), name)
     else:
         raise AttributeError(f"module 'parbake' has no attribute {name!r}")
     globals()[name] = value

@@ -37,6 +37,21 @@ from parbake._attention import (
     single_prefill_with_kv_cache as single_prefill_with_kv_cache,
     single_prefill_with_kv_cache_return_lse as single_prefill_with_kv_cache_return_lse,
 )
+from parbake._gemm import (
+    SegmentGEMMWrapper as SegmentGEMMWrapper,
+    batch_deepgemm_fp8_nt_groupwise as batch_deepgemm_fp8_nt_groupwise,
+    bmm_bf16 as bmm_bf16,
+    bmm_fp8 as bmm_fp8,
+    fp8_blockscale_gemm_sm90 as fp8_blockscale_gemm_sm90,
+    gemm_fp8_nt_blockscaled as gemm_fp8_nt_blockscaled,
+    gemm_fp8_nt_groupwise as gemm_fp8_nt_groupwise,
+    group_deepgemm_fp8_nt_groupwise as group_deepgemm_fp8_nt_groupwise,
+    group_gemm_fp8_nt_groupwise as group_gemm_fp8_nt_groupwise,
+    grouped_mm_bf16 as grouped_mm_bf16,
+    grouped_mm_fp8 as grouped_mm_fp8,
+    mm as mm,
+    mm_bf16 as mm_bf16,
+)
 from parbake._error import Error as Error, NotCoveredError as NotCoveredError
 from parbake.activation import (
     silu_and_mul as silu_and_mul,

@@ -16,25 +16,38 @@ FAMILIES = (
     "sampling",
 )
 
-# Of `parbake._attention`.
-WRAPPERS = (
-    "BatchAttention",
-    "BatchAttentionWithAttentionSinkWrapper",
-    "BatchDecodeWithPagedKVCacheWrapper",
-    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper",
-    "BatchMLAPagedAttentionWrapper",
-    "BatchPrefillWithPagedKVCacheWrapper",
-    "BatchPrefillWithRaggedKVCacheWrapper",
-    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper",
-    "BlockSparseAttentionWrapper",
-    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper",
-    "MultiLevelCascadeAttentionWrapper",
-    "VariableBlockSparseAttentionWrapper",
-    "attention_workspace_size",
-    "single_decode_with_kv_cache",
-    "single_prefill_with_kv_cache",
-    "single_prefill_with_kv_cache_return_lse",
-)
+# What is written by hand for PyTorch: its family. It is in `parbake._attention` and so on.
+WRAPPERS = {
+    "BatchAttention": "attention",
+    "BatchAttentionWithAttentionSinkWrapper": "attention",
+    "BatchDecodeWithPagedKVCacheWrapper": "attention",
+    "BatchDecodeWithSharedPrefixPagedKVCacheWrapper": "attention",
+    "BatchMLAPagedAttentionWrapper": "attention",
+    "BatchPrefillWithPagedKVCacheWrapper": "attention",
+    "BatchPrefillWithRaggedKVCacheWrapper": "attention",
+    "BatchPrefillWithSharedPrefixPagedKVCacheWrapper": "attention",
+    "BlockSparseAttentionWrapper": "attention",
+    "CUDAGraphBatchDecodeWithPagedKVCacheWrapper": "attention",
+    "MultiLevelCascadeAttentionWrapper": "attention",
+    "VariableBlockSparseAttentionWrapper": "attention",
+    "attention_workspace_size": "attention",
+    "single_decode_with_kv_cache": "attention",
+    "single_prefill_with_kv_cache": "attention",
+    "single_prefill_with_kv_cache_return_lse": "attention",
+    "SegmentGEMMWrapper": "gemm",
+    "batch_deepgemm_fp8_nt_groupwise": "gemm",
+    "bmm_bf16": "gemm",
+    "bmm_fp8": "gemm",
+    "fp8_blockscale_gemm_sm90": "gemm",
+    "gemm_fp8_nt_blockscaled": "gemm",
+    "gemm_fp8_nt_groupwise": "gemm",
+    "group_deepgemm_fp8_nt_groupwise": "gemm",
+    "group_gemm_fp8_nt_groupwise": "gemm",
+    "grouped_mm_bf16": "gemm",
+    "grouped_mm_fp8": "gemm",
+    "mm": "gemm",
+    "mm_bf16": "gemm",
+}
 
 # Function: its family, and the op behind it.
 FUNCTIONS = {

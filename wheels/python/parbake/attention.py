@@ -1145,3 +1145,12 @@ _ROW_MLA_ATTENTION = _Function(
         ),
     ),
 )
+
+
+def __getattr__(name):
+    # Written by hand, for PyTorch, which an import of this module does not bring.
+    import parbake
+
+    if parbake._ops.WRAPPERS.get(name) == "attention":
+        return getattr(parbake, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,25 @@ from typing import Any, Literal, TypeVar
 
 from parbake._variant import Given, ScoreVariant as ScoreVariant
 
+from parbake._attention import (
+    BatchAttention as BatchAttention,
+    BatchAttentionWithAttentionSinkWrapper as BatchAttentionWithAttentionSinkWrapper,
+    BatchDecodeWithPagedKVCacheWrapper as BatchDecodeWithPagedKVCacheWrapper,
+    BatchDecodeWithSharedPrefixPagedKVCacheWrapper as BatchDecodeWithSharedPrefixPagedKVCacheWrapper,
+    BatchMLAPagedAttentionWrapper as BatchMLAPagedAttentionWrapper,
+    BatchPrefillWithPagedKVCacheWrapper as BatchPrefillWithPagedKVCacheWrapper,
+    BatchPrefillWithRaggedKVCacheWrapper as BatchPrefillWithRaggedKVCacheWrapper,
+    BatchPrefillWithSharedPrefixPagedKVCacheWrapper as BatchPrefillWithSharedPrefixPagedKVCacheWrapper,
+    BlockSparseAttentionWrapper as BlockSparseAttentionWrapper,
+    CUDAGraphBatchDecodeWithPagedKVCacheWrapper as CUDAGraphBatchDecodeWithPagedKVCacheWrapper,
+    MultiLevelCascadeAttentionWrapper as MultiLevelCascadeAttentionWrapper,
+    VariableBlockSparseAttentionWrapper as VariableBlockSparseAttentionWrapper,
+    attention_workspace_size as attention_workspace_size,
+    single_decode_with_kv_cache as single_decode_with_kv_cache,
+    single_prefill_with_kv_cache as single_prefill_with_kv_cache,
+    single_prefill_with_kv_cache_return_lse as single_prefill_with_kv_cache_return_lse,
+)
+
 _Tensor = TypeVar("_Tensor")
 
 def attention_plan(

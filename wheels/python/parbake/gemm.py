@@ -448,3 +448,12 @@ _ROW_GROUP_MM = _Function(
         ("processors", 13, None),
     ),
 )
+
+
+def __getattr__(name):
+    # Written by hand, for PyTorch, which an import of this module does not bring.
+    import parbake
+
+    if parbake._ops.WRAPPERS.get(name) == "gemm":
+        return getattr(parbake, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

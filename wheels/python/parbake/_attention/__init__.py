@@ -26,4 +26,4 @@ from parbake._attention.single import (
 from parbake._attention.variable import VariableBlockSparseAttentionWrapper
 from parbake._ops import WRAPPERS
 
-__all__ = [*WRAPPERS]
+__all__ = [name for name, family in WRAPPERS.items() if family == "attention"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from typing import Any
@@ -44,12 +43,18 @@ def attention_workspace_size(head_dim: int, device: Any = None, *, target: str |
     return 2 * processors(where) * _ROWS * (head_dim + 1) * 4
 
 
-@functools.cache
+# Dynamo follows a dictionary, and warns of functools.cache.
+_COUNTS: dict[torch.device, int] = {}
+
+
 def processors(device: torch.device) -> int:
     """Multiprocessors of a GPU."""
     if device.type != "cuda":
         return _HOST_PROCESSORS
-    return torch.cuda.get_device_properties(device).multi_processor_count
+    count = _COUNTS.get(device)
+    if count is None:
+        count = _COUNTS[device] = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
 
 
 def plan_words(tokens: int, batch: int, group: int, kv_heads: int, blocks: int) -> int:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the ops in Triton on a GPU, from a bundle and without Triton. Builds nothing; needs no PyTorch.
 
-    python3 tests/gpu/triton.py PARBAKE BUNDLE
+    python3 tests/gpu/triton_bundle.py PARBAKE BUNDLE
 
 BUNDLE is what `parbake build --op gated_rmsnorm` made for this GPU. Each trial draws random inputs, poisons the output and
 compares with the float64 reference. Prints one line a check and closes with `N passed, N failed`.
