@@ -43,15 +43,16 @@ template <class Out> struct Columns {
     }
 };
 
-// Four results side by side, of which `left` are in the row. `wide`: they lie at a multiple of their size.
-template <class Out> PB_FN void store_four(Out* to, const float (&v)[4], int left, bool wide) {
-    if (wide && left >= 4) {
+// Four results side by side, of columns below `n`; `to` is where the first one is. `wide`: they lie at a multiple of their
+// size.
+template <class Out> PB_FN void store_four(Out* to, const float (&v)[4], int column, int n, bool wide) {
+    if (wide && column + 4 <= n) {
         st<4 * sizeof(Out)>(to, pack<Out, 4 * sizeof(Out)>(v));
     } else {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float one[1] = {v[e]};
-            if (e < left) st<sizeof(Out)>(to + e, pack<Out, sizeof(Out)>(one));
+            if (column + e < n) st<sizeof(Out)>(to + e, pack<Out, sizeof(Out)>(one));
         }
     }
 }
@@ -112,7 +113,7 @@ PB_FN void finish(const Product<S>& product, const Rows& rows, const Pieces& pie
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 v[e] = activate(activation, fmaf(v[e], scale * columns.scale[e], columns.bias[e]));
-            store_four((Out*)to + column, v, n - column, wide);
+            store_four((Out*)to + column, v, column, n, wide);
         }
     }
 }

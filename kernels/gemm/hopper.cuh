@@ -265,7 +265,7 @@ template <class S, class P> struct HopperResults {
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 v[e] = activate(p.activation, fmaf(v[e], scale * columns.scale[e], columns.bias[e]));
-            store_four((Out*)(out + (row + r) * p.out_row) + column, v, p.n - column, p.wide);
+            store_four((Out*)(out + (row + r) * p.out_row) + column, v, column, p.n, p.wide);
         }
     }
 };

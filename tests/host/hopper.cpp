@@ -44,7 +44,7 @@ template <class S, class T> pb_tensor_map map_of_b(const Array<T>& b, i64 n, i64
 
 template <class S> void bmm(Kernel* kernel, u64 seed) {
     using T = typename S::T;
-    const int step = 16 / (int)sizeof(T), k = step * between(1, 30), batch = between(1, 2), m = between(1, 200);
+    const int step = 16 / (int)sizeof(T), k = step * between(1, 30), batch = between(1, 2), m = between(1, 150);
     const int n = S::kTall ? 8 * between(1, 40) : between(1, 300), blocks = (k + 127) / 128, n_blocks = (n + 127) / 128;
     const Array<T> a((i64)batch * m * k, unit), b((i64)batch * n * k, unit);
     const Array<float> out((i64)batch * m * n, untouched), bias(n, unit);
@@ -90,11 +90,11 @@ static std::vector<i32> ends(int groups, int most) {
 
 template <class S> void group_mm(Kernel* kernel, u64 seed) {
     using T = typename S::T;
-    const int step = 16 / (int)sizeof(T), k = step * between(1, 30), groups = between(1, 40), matrices = groups + 1;
+    const int step = 16 / (int)sizeof(T), k = step * between(1, 30), groups = between(1, 35), matrices = groups + 1;
     const int n = S::kTall ? 8 * between(1, 40) : between(1, 300), blocks = (k + 127) / 128, n_blocks = (n + 127) / 128;
     const bool by_length = below(3) == 0;
     const int most = between(1, 30);
-    std::vector<i32> at = ends(groups, 150), lengths, weights;
+    std::vector<i32> at = ends(groups, 120), lengths, weights;
     for (int g = 0; g < groups; g++) lengths.push_back(below(most + 1)), weights.push_back(below(matrices + 1));
     const int m = by_length ? most * groups : at.back() + 3;
     const Array<T> a((i64)m * k, unit), b((i64)matrices * n * k, unit);
@@ -145,9 +145,9 @@ static double activated(int kind, double gate, double up, double limit) {
 template <class S> void gated(Kernel* kernel, u64 seed) {
     using T = typename S::T;
     using P = std::conditional_t<S::kNarrow, pb_moe_gate_up_quant_params, pb_moe_gate_up_params>;
-    const int step = 16 / (int)sizeof(T), k = step * between(1, 30), experts = between(1, 20), tokens = between(1, 50);
+    const int step = 16 / (int)sizeof(T), k = step * between(1, 30), experts = between(1, 12), tokens = between(1, 50);
     const int inner = S::kNarrow ? 128 * between(1, 2) : between(1, 200), blocks = (k + 127) / 128, w_blocks = inner / 64;
-    const std::vector<i32> at = ends(experts, 150);
+    const std::vector<i32> at = ends(experts, 100);
     const int m = at.back() + 3;
     std::vector<i32> rows(m);
     for (i32& row : rows) row = below(8) ? below(tokens) : below(2) * (tokens + 1) - 1;

@@ -210,7 +210,8 @@ def hopper(build, name, seeds):
     out = build.folder / f"{name}.o"
     must([CXX, *UNIT, *WARN, f"-I{HERE / 'hopper'}", *build.include, "-c", HERE / f"{name}.cpp", "-o", out])
     program = build.link([out], name, "plain")
-    return execute(program, *seeds).strip() + f", seeds {' '.join(map(str, seeds))}"
+    cases = sum(int(execute(program, seed).split()[0]) for seed in seeds)
+    return f"{cases} cases, seeds {' '.join(map(str, seeds))}"
 
 
 def verdict(result):

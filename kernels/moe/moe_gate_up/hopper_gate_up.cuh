@@ -17,7 +17,7 @@ template <class T> struct GateUpEnd {
         return v[0];
     }
     PB_FN void write(const float (&v)[4], int row, int column) const {
-        if (column < p.inner) store_four((T*)((u8*)p.out + row * p.out_row) + column, v, p.inner - column, p.wide);
+        if (column < p.inner) store_four((T*)((u8*)p.out + row * p.out_row) + column, v, column, p.inner, p.wide);
     }
 };
 

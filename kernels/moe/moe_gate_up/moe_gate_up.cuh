@@ -46,7 +46,7 @@ template <class S> PB_FN void moe_gate_up(const pb_moe_gate_up_params& p) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) v[e] = gated(p.activation, g[e] + of_gate[e], u[e] + of_up[e], p.limit);
                 T* const out = (T*)((u8*)p.out + (i64)(tile.first + row) * p.out_row) + at;
-                store_four(out, v, p.inner - at, p.wide);
+                store_four(out, v, at, p.inner, p.wide);
             }
         }
     });
