@@ -29,7 +29,7 @@ from watchdog import say, watch
 
 HERE = pathlib.Path(__file__).resolve().parent
 # Processes that check at the same time.
-AT_ONCE = 5
+AT_ONCE = 8
 
 
 def parse():

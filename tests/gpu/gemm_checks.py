@@ -156,21 +156,16 @@ def probe():
     for n, k in gpu([(64, 64), (136, 200), (264, 128), (520, 264), (1000, 1032)], [(136, 80)]):
         for dtype in (BF16, F16, E4M3):
             k = -(-k // 16) * 16
-            b = numbered(2, n, k).to(dtype)
-            a = identity(k, dtype)[None].expand(2, k, k)
-            for layout, y in layouts(b):
-                name(f"ones and zeros, [{n}, {k}] {dtype} along {layout}")
-                out = has_it(lambda y=y, a=a: run_product(a, y, torch.float32))
-                if out is None:
-                    continue
-                assert torch.equal(out, b.float().mT), f"[{n}, {k}] {dtype} along {layout}"
-                # And of a: b is what has ones and zeros.
-                rows = numbered(2, n, k).to(dtype)
-                ones = identity(k, dtype)[None].expand(2, k, k)
-                for layout, y in layouts(ones):
-                    out = run_product(rows, y, torch.float32)
-                    assert torch.equal(out, rows.float()), f"a [{n}, {k}] {dtype}, b along {layout}"
-                cases += 1
+            x, ones = numbered(2, n, k).to(dtype), identity(k, dtype)[None].expand(2, k, k)
+            # Of the right operand, and of the left one: the other has ones and zeros.
+            for side, left, right, want in (("b", ones, x, x.float().mT), ("a", x, ones, x.float())):
+                for layout, y in layouts(right):
+                    what = f"ones and zeros show {side}, [{n}, {k}] {dtype}, b along {layout}"
+                    name(what)
+                    out = has_it(lambda left=left, y=y: run_product(left, y, torch.float32))
+                    if out is not None:
+                        assert torch.equal(out, want), what
+                        cases += 1
     return cases
 
 
