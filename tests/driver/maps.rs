@@ -4,6 +4,7 @@ use super::calls;
 use crate::common::World;
 use crate::fake::Machine;
 use parbake::model::dtype::DType;
+use parbake::model::settings::Forced;
 use parbake::{Place, Stream, Tensor};
 use std::ffi::c_void;
 
@@ -17,7 +18,7 @@ fn a_product_on_hopper_has_its_maps_encoded_once() {
         return;
     }
     let world = World::new();
-    let library = world.library();
+    let library = by_hopper(&world, &["bmm"]);
     if crate::common::toolchain(&library, "sm_90a", "12.9").is_none() {
         return;
     }
@@ -27,7 +28,7 @@ fn a_product_on_hopper_has_its_maps_encoded_once() {
     let base = base.wrapping_byte_add(base.align_offset(256));
     let tensor = |at: i64, shape: &[i64]| Tensor::dense(base.wrapping_byte_add(at as usize), bf16, shape).unwrap();
     let (a_at, b_at) = (M * N * 2, (M * N + M * K) * 2);
-    let call = |a: Tensor, b: Tensor| {
+    let call = |library: &parbake::Library, a: Tensor, b: Tensor| {
         let none = Tensor::ABSENT;
         let tensors = [tensor(0, &[1, M, N]), none, none, a, b, none, none, none];
         // SAFETY: the fake driver's kernels compute nothing.
@@ -39,7 +40,7 @@ fn a_product_on_hopper_has_its_maps_encoded_once() {
             .clone()
     };
     let encoded = || calls("cuTensorMapEncodeTiled");
-    let text = call(tensor(a_at, &[1, M, K]), tensor(b_at, &[1, N, K]));
+    let text = call(&library, tensor(a_at, &[1, M, K]), tensor(b_at, &[1, N, K]));
     assert!(text.contains("-p1-"), "the path of Hopper: {text}");
     let maps = encoded();
     assert_eq!(
@@ -53,14 +54,22 @@ fn a_product_on_hopper_has_its_maps_encoded_once() {
         "{maps:?}"
     );
     // The same tensors again: nobody is asked. Other rows are another map.
-    call(tensor(a_at, &[1, M, K]), tensor(b_at, &[1, N, K]));
+    call(&library, tensor(a_at, &[1, M, K]), tensor(b_at, &[1, N, K]));
     assert_eq!(encoded().len(), 2);
-    call(tensor(a_at, &[1, M, K]), tensor(b_at + 2 * K, &[1, N, K]));
+    call(&library, tensor(a_at, &[1, M, K]), tensor(b_at + 2 * K, &[1, N, K]));
     assert_eq!(encoded().len(), 3);
-    // Rows that are no multiple of 16 bytes apart are for the other path.
-    let other = call(tensor(a_at, &[1, M, 1001]), tensor(b_at, &[1, N, 1001]));
+    // The other path, which has none, is taken unless this one is asked for.
+    let other = call(&world.library(), tensor(a_at, &[1, M, K]), tensor(b_at, &[1, N, K]));
     assert!(other.contains("-p0-"), "{other}");
     assert_eq!(encoded().len(), 3);
+}
+
+/// The world's library, with the tactic `path` of some ops forced to 1.
+fn by_hopper(world: &World, ops: &[&str]) -> parbake::Library {
+    let mut config = world.config.clone();
+    let forced = |op: &&str| Forced { op: (*op).to_owned(), tactic: vec![("path".to_owned(), 1)] };
+    config.tactics = ops.iter().map(forced).collect();
+    parbake::Library::open(config).unwrap()
 }
 
 /// Memory for the tensors of a call, one after the other.
@@ -107,7 +116,7 @@ fn groups_on_hopper_come_in_boxes_of_their_tiles() {
         return;
     }
     let world = World::new();
-    let library = world.library();
+    let library = by_hopper(&world, &["group_mm"]);
     if crate::common::toolchain(&library, "sm_90a", "12.9").is_none() {
         return;
     }
@@ -135,7 +144,7 @@ fn groups_on_hopper_come_in_boxes_of_their_tiles() {
     // Rows that lie anywhere are no box.
     let seen = encoded(0).len();
     let gathered = [out, a, b, indptr, none, none, rows, none, none, none, none];
-    let (uri, ..) = launched(&library, "group_mm", &gathered, &[0.0, 64.0, 132.0]);
+    let (uri, ..) = launched(&world.library(), "group_mm", &gathered, &[0.0, 64.0, 132.0]);
     assert!(uri.contains("-p0-") && encoded(seen).is_empty(), "{uri}");
 }
 
@@ -145,7 +154,7 @@ fn weights_of_experts_on_hopper_come_in_boxes_of_128_rows() {
         return;
     }
     let world = World::new();
-    let library = world.library();
+    let library = by_hopper(&world, &["moe_gate_up", "moe_gate_up_quant"]);
     if crate::common::toolchain(&library, "sm_90a", "12.9").is_none() {
         return;
     }

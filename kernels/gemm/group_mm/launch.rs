@@ -91,17 +91,18 @@ pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) 
     let load = gemm::load(call.tensor("a"), call.tensor("b"));
     let (work, asked) = (work(call), call.int("tile_rows"));
     let fits = |tile: Tile| asked == 0 || tile.rows == asked;
-    if target == Target::SM_90A {
-        let (tiles, count): ([u32; 5], _) = work.order_of(hopper_tiles(call, load), Tile::hopper);
-        let fits = |tile: &&u32| fits(Tile::hopper(**tile, work.bytes));
-        tiles[..count].iter().filter(fits).for_each(|tile| choices.push(&[*tile, load, HOPPER]));
-    }
     if load != gemm::ONE_BY_ONE {
         let (tiles, count) = work.order();
         let fits = |tile: &&u32| fits(Tile::of(**tile, work.bytes));
         tiles[..count].iter().filter(fits).for_each(|tile| choices.push(&[*tile, load, PORTABLE]));
     }
     choices.push(&[64, gemm::ONE_BY_ONE, PORTABLE]);
+    // After all others: it is offered to `parbake tune`, and not chosen before it has been measured on a GPU.
+    if target == Target::SM_90A {
+        let (tiles, count): ([u32; 5], _) = work.order_of(hopper_tiles(call, load), Tile::hopper);
+        let fits = |tile: &&u32| fits(Tile::hopper(**tile, work.bytes));
+        tiles[..count].iter().filter(fits).for_each(|tile| choices.push(&[*tile, load, HOPPER]));
+    }
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {

@@ -24,12 +24,13 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
 
 pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
     let work = gated_work(call, 2);
+    let (tiles, count) = work.order();
+    tiles[..count].iter().for_each(|tile| choices.push(&[*tile, PORTABLE]));
+    // After all others: it is offered to `parbake tune`, and not chosen before it has been measured on a GPU.
     if target == Target::SM_90A && gemm::has_map(call.tensor("w")) {
         let (tiles, count): ([u32; 4], _) = work.order_of(&[16, 32, 64, 128], hopper_tile);
         tiles[..count].iter().for_each(|tile| choices.push(&[*tile, HOPPER]));
     }
-    let (tiles, count) = work.order();
-    tiles[..count].iter().for_each(|tile| choices.push(&[*tile, PORTABLE]));
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {

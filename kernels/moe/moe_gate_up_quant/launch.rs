@@ -43,13 +43,14 @@ pub(crate) fn check(call: &Checked<'_>, wrong: &mut Wrong) {
 
 pub(crate) fn select(call: &Checked<'_>, target: Target, choices: &mut Choices) {
     let work = gated_work(call, 1);
+    let cost = |rows: u32| work.best(tile(rows)).1;
+    let order = if cost(16) <= cost(64) { [16, 64] } else { [64, 16] };
+    order.iter().for_each(|rows| choices.push(&[*rows, PORTABLE]));
+    // After all others: it is offered to `parbake tune`, and not chosen before it has been measured on a GPU.
     if target == Target::SM_90A && gemm::has_map(call.tensor("w")) {
         let (tiles, count): ([u32; 4], _) = work.order_of(&[16, 32, 64, 128], hopper_tile);
         tiles[..count].iter().for_each(|rows| choices.push(&[*rows, HOPPER]));
     }
-    let cost = |rows: u32| work.best(tile(rows)).1;
-    let order = if cost(16) <= cost(64) { [16, 64] } else { [64, 16] };
-    order.iter().for_each(|rows| choices.push(&[*rows, PORTABLE]));
 }
 
 pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
