@@ -477,6 +477,24 @@ fn kernels_include_nothing_but_kernels() {
     none(findings, "device code includes files under kernels/include and kernels, in quotes, by their whole path");
 }
 
+/// The host target compiles C++20, the others C++17, so that these words would only be found on a GPU's.
+#[test]
+fn kernels_are_written_in_cpp_17() {
+    let newer = ["requires", "concept", "consteval", "constinit", "co_await", "<=>"];
+    let mut findings = Vec::new();
+    for file in tracked().iter().filter(|f| f.starts_with("kernels/") && !f.starts_with("kernels/host/")) {
+        let device = [".cuh", ".h", ".tera"].iter().any(|k| file.ends_with(k));
+        for (i, line) in text(file).unwrap_or_default().lines().enumerate().filter(|_| device) {
+            let code = line.split("//").next().unwrap();
+            let mut words = code.split(|c: char| c.is_whitespace() || "(){};,&!".contains(c));
+            if let Some(word) = words.find(|w| newer.contains(w)) {
+                findings.push(format!("{file}:{}: `{word}`", i + 1));
+            }
+        }
+    }
+    none(findings, "NVRTC and nvcc are told --std=c++17; a trait says what a concept would");
+}
+
 #[cfg(feature = "jit")]
 #[test]
 fn generated_files_are_fresh() {

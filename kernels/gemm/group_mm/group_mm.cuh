@@ -86,7 +86,8 @@ template <class S, class Out> PB_FN void group_mm(const pb_group_mm_params& p) {
                 }
         }
         product.run(copy, scales, (p.k + S::kDepth - 1) / S::kDepth);
-        const GroupRows rows = {p, group, source, tile.first, now, a_scale && !p.a_scale_k ? a_scale : nullptr};
+        // Read again, so that no register has it meanwhile.
+        const GroupRows rows = {p, group, source, found[0].first, now, a_scale && !p.a_scale_k ? a_scale : nullptr};
         finish<S, Out>(product, rows, {1, 0, nullptr, nullptr}, b_scale && !p.b_scale_k ? b_scale : nullptr, p.b_scale_row,
                        p.b_scale_shift, p.bias ? (const Out*)p.bias + matrix * p.bias_group : nullptr, column, p.n,
                        p.activation, p.wide);
