@@ -53,6 +53,10 @@ fn cases() -> Vec<Case> {
         .with("kv_last_page_len"),
         new("act_and_mul", &row_norm),
         new("silu_and_mul_quant", &row_norm),
+        new("all_reduce", &[("elements", 520), ("pool_words", 67_712)]),
+        new("all_gather", &[("elements", 520), ("pool_words", 67_712)]),
+        new("reduce_scatter", &[("elements", 520), ("pool_words", 67_712)]),
+        new("all_reduce_rmsnorm", &[("rows", 3), ("hidden", 200), ("pool_words", 67_712)]).with("out").with("quant"),
         new("merge_state", &state),
         new("merge_state_in_place", &state).with("mask"),
         new("merge_states", &state).dims(&[("states", 3)]),
@@ -145,6 +149,7 @@ fn every_op_under_several_schedules() {
             // Those of attention are read and written in vectors.
             let (pad, offset) = match case.op() {
                 "batch_attention" | "attention_plan" | "mla_attention" => (16, 0),
+                "all_reduce" | "all_gather" | "reduce_scatter" | "all_reduce_rmsnorm" => (16, 16),
                 _ if case.tiled() => (0, 1),
                 _ => (3, 1),
             };
