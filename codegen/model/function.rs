@@ -32,12 +32,13 @@ pub const WRAPPERS: [&str; 16] = [
 ];
 
 /// What the package `parbake` calls by these names itself.
-pub const TAKEN: [&str; 10] = [
+pub const TAKEN: [&str; 11] = [
     "Coverage",
     "Error",
     "Explanation",
     "NotCoveredError",
     "Prepared",
+    "comm",
     "explain",
     "fused_moe",
     "prepare",
