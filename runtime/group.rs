@@ -224,26 +224,42 @@ impl Pool {
     /// Handles that are none, of pools of another size, or without this one at its rank; ranks on other hosts; a GPU that this
     /// one does not reach; memory that the driver does not share. Nothing is left open then.
     pub fn open(&mut self, rank: usize, handles: &[Vec<u8>]) -> Result<Vec<u64>, Error> {
-        let unfit = |what: String, expected: String, got: String| Err(Error::Group(GroupError::Unfit { what, expected, got }));
+        let unfit =
+            |what: String, expected: String, got: String| Err(Error::Group(GroupError::Unfit { what, expected, got }));
         let count = handles.len();
         if !(1..=MAX_RANKS).contains(&count) || rank >= count {
-            return unfit("ranks".to_owned(), format!("1 to {MAX_RANKS} ranks, this one among them"), format!("rank {rank} of {count}"));
+            return unfit(
+                "ranks".to_owned(),
+                format!("1 to {MAX_RANKS} ranks, this one among them"),
+                format!("rank {rank} of {count}"),
+            );
         }
         let mut read = Vec::new();
         for (r, handle) in handles.iter().enumerate() {
             match Handle::read(handle) {
                 Some(handle) => read.push(handle),
-                None => return unfit(format!("the handle of rank {r}"), format!("{HANDLE_BYTES} bytes that a pool of this version gave"), format!("{} bytes", handle.len())),
+                None => {
+                    return unfit(
+                        format!("the handle of rank {r}"),
+                        format!("{HANDLE_BYTES} bytes that a pool of this version gave"),
+                        format!("{} bytes", handle.len()),
+                    );
+                }
             }
         }
         if read[rank] != self.handle {
             return unfit(format!("the handle of rank {rank}"), "that of this pool".to_owned(), "another".to_owned());
         }
         if let Some(r) = read.iter().position(|h| h.bytes != self.handle.bytes) {
-            return unfit(format!("the pool of rank {r}"), format!("{} bytes, as here", self.handle.bytes), format!("{} bytes", read[r].bytes));
+            return unfit(
+                format!("the pool of rank {r}"),
+                format!("{} bytes, as here", self.handle.bytes),
+                format!("{} bytes", read[r].bytes),
+            );
         }
         self.close();
-        let addresses: Result<Vec<u64>, Error> = read.iter().enumerate().map(|(r, handle)| self.reach(r, handle)).collect();
+        let addresses: Result<Vec<u64>, Error> =
+            read.iter().enumerate().map(|(r, handle)| self.reach(r, handle)).collect();
         if addresses.is_err() {
             self.close();
         }
@@ -276,7 +292,9 @@ impl Pool {
         // In another process its GPU may have another number, or none.
         let peer = match same {
             true => Some(handle.ordinal),
-            false => ready.devices.iter().map(|d| d.ordinal).find(|o| driver::uuid(ready, *o).ok() == Some(handle.device)),
+            false => {
+                ready.devices.iter().map(|d| d.ordinal).find(|o| driver::uuid(ready, *o).ok() == Some(handle.device))
+            }
         };
         if let Some(peer) = peer.filter(|peer| *peer != ordinal)
             && !driver::can_access(ready, ordinal, peer)?
@@ -353,7 +371,8 @@ mod tests {
             let report = pools[0].open(rank, handles).unwrap_err().report();
             (report.code, report.to_string())
         };
-        let refused = |(code, text): (&str, String), part: &str| assert!(code == "PB-2160" && text.contains(part), "{text}");
+        let refused =
+            |(code, text): (&str, String), part: &str| assert!(code == "PB-2160" && text.contains(part), "{text}");
         refused(code(0, &[]), "rank 0 of 0");
         refused(code(2, &handles), "rank 2 of 2");
         refused(code(1, &handles), "that of this pool");

@@ -68,7 +68,12 @@ pub(crate) fn aligned(call: &Checked<'_>, name: &str, bytes: i64, wrong: &mut Wr
 pub(crate) fn whole(call: &Checked<'_>, name: &str, elements: i64, wrong: &mut Wrong) {
     let lane = UNIT / call.tensor(name).dtype.bytes() as i64;
     if elements % lane != 0 {
-        wrong.add(name, "shape", format!("a multiple of {lane} elements, which are {UNIT} bytes"), elements.to_string());
+        wrong.add(
+            name,
+            "shape",
+            format!("a multiple of {lane} elements, which are {UNIT} bytes"),
+            elements.to_string(),
+        );
     }
     aligned(call, name, UNIT, wrong);
 }

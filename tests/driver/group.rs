@@ -21,7 +21,8 @@ fn of_another_process(handle: &[u8]) -> Vec<u8> {
 
 #[test]
 fn threads_of_a_process_reach_each_other_without_handles_of_the_driver() {
-    if !Machine::with("9.0;9.0;9.0").runs("group::threads_of_a_process_reach_each_other_without_handles_of_the_driver") {
+    if !Machine::with("9.0;9.0;9.0").runs("group::threads_of_a_process_reach_each_other_without_handles_of_the_driver")
+    {
         return;
     }
     // Two ranks on one device, too.
@@ -65,8 +66,14 @@ fn each_way_not_to_share_memory_has_its_code_and_its_advice() {
     let rows = [
         (two().set("FAKE_CUDA_APART", "1"), "PB-2162 same device 0 cannot reach the memory of rank 1, on device 1"),
         (two().set("FAKE_CUDA_APART", "1"), "PB-2162 other nvidia-smi topo"),
-        (two().failing("cuIpcGetMemHandle=801"), "PB-2163 other cuIpcGetMemHandle failed with CUDA_ERROR_NOT_SUPPORTED"),
-        (two().failing("cuIpcOpenMemHandle_v2=205"), "PB-2163 other cuIpcOpenMemHandle failed with CUDA_ERROR_MAP_FAILED"),
+        (
+            two().failing("cuIpcGetMemHandle=801"),
+            "PB-2163 other cuIpcGetMemHandle failed with CUDA_ERROR_NOT_SUPPORTED",
+        ),
+        (
+            two().failing("cuIpcOpenMemHandle_v2=205"),
+            "PB-2163 other cuIpcOpenMemHandle failed with CUDA_ERROR_MAP_FAILED",
+        ),
         (two().failing("cuIpcOpenMemHandle_v2=400"), "PB-2163 other --ipc=host"),
         (two().failing("cuDeviceCanAccessPeer=999"), "PB-2102 same cuDeviceCanAccessPeer failed"),
         (two().failing("cuCtxEnablePeerAccess=2"), "PB-2121 same cuCtxEnablePeerAccess failed"),

@@ -121,7 +121,7 @@ def gathers(rank):
     torch, count = rank.torch, 0
     from parbake import comm
 
-    space = rank.workspace(1024, 2048)
+    space = rank.workspace(2048, 2048)
     for turn, elements in enumerate((16, 48, 4096, 65_552, 1 << 18)):
         for dtype in (torch.bfloat16, torch.float32, torch.float16):
             inputs = rank.data((rank.ranks, elements), dtype, turn)
@@ -184,7 +184,7 @@ def graphs(rank, replays=None):
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream), torch.cuda.graph(graph, stream=stream):
         calls()
-    # Powers of two of a few bits: any sum of any ranks is exact, and what is right needs no other rank.
+    # Small whole numbers: sums are exact, and every rank knows what the others have.
     base = [torch.arange(n, device="cuda") % 13 for n in sizes]
     with torch.cuda.stream(stream):
         wrong = torch.zeros((), dtype=torch.int64, device="cuda")

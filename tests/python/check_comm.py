@@ -2,7 +2,7 @@
 
 import threading
 
-from harness import Setup, check
+from harness import CHECKOUT, Setup, check
 
 RANKS = 3
 
@@ -145,3 +145,12 @@ def what_does_not_fit_is_refused():
     refused(parbake.Error, "another host", lambda: pool.open(0, [pool.handle, bytes(same)]))
     refused(ValueError, "world_size", lambda: comm.Pool(4, 128, torch.float16, 9, Setup.device))
     refused(TypeError, "dtype", lambda: comm.Pool(4, 128, None, 2, Setup.device))
+
+
+@check("tvm_ffi", "torch", "host", "cpu")
+def the_page():
+    """The first example of docs/comm.md; the second one needs processes."""
+    import re
+
+    first = re.search(r"^```python\n(.*?)^```", (CHECKOUT / "docs/comm.md").read_text(encoding="utf-8"), re.M | re.S)
+    exec(compile(first[1], "docs/comm.md", "exec"), {})

@@ -216,7 +216,8 @@ fn all_reduce_rmsnorm(pools: &Pools, dtype: DType, (rows, hidden): (usize, usize
     }
     let got = ranks(count, |rank| {
         let [x, r, w] = [&inputs[rank], &residual, &weight].map(|v| Memory::of(dtype, v));
-        let (out, quant, s) = (Memory::new(size * dtype.bytes(), 0xff), Memory::new(size, 0xff), Memory::of(DType::F32, &[scale]));
+        let (out, quant, s) =
+            (Memory::new(size * dtype.bytes(), 0xff), Memory::new(size, 0xff), Memory::of(DType::F32, &[scale]));
         let shape = [rows as i64, hidden as i64];
         let tensors = [
             r.tensor(dtype, &shape),
@@ -233,7 +234,10 @@ fn all_reduce_rmsnorm(pools: &Pools, dtype: DType, (rows, hidden): (usize, usize
     let what = format!("all_reduce_rmsnorm of {rows} x {hidden} {dtype:?}, {count} ranks");
     let bits = |v: &[f64]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     for (rank, [sum, out, quant]) in got.iter().enumerate() {
-        assert!(*sum == total.iter().map(|v| dtype.round(*v)).collect::<Vec<_>>(), "{what}: the residual of rank {rank}");
+        assert!(
+            *sum == total.iter().map(|v| dtype.round(*v)).collect::<Vec<_>>(),
+            "{what}: the residual of rank {rank}"
+        );
         assert!(bits(out) == bits(&got[0][1]) && bits(quant) == bits(&got[0][2]), "{what}: rank {rank} has other bits");
     }
     if given.0 {

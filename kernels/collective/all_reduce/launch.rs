@@ -34,7 +34,12 @@ pub(crate) fn arrange(call: &Checked<'_>, tactic: &Tactic) -> Launch {
     let (x, out, units) = (call.tensor("x"), call.tensor("out"), units(call));
     let spread = Spread::new(units);
     let facts = [KIND, i64::from(tactic.0[0]), x.dtype as i64, units];
-    let params =
-        pb_all_reduce_params { group: collective::group(call, &facts), x: x.data, out: out.data, units, per: spread.per };
+    let params = pb_all_reduce_params {
+        group: collective::group(call, &facts),
+        x: x.data,
+        out: out.data,
+        units,
+        per: spread.per,
+    };
     Launch::new(Params::new(params), [spread.blocks, 1, 1], spread.threads)
 }
