@@ -83,20 +83,23 @@ struct Group {
     PB_FN words<16> read(int rank, i64 unit) const {
         return ld_once<16>((const void*)(regions[rank] + (u64)unit * 16));
     }
-    // Its sum over ranks in f32, in their order: every rank gets the same bits. The loads are under way together.
-    template <class T> PB_FN void sum(i64 unit, float (&total)[kLanes<T, 16>]) const {
-        words<16> v[kMostRanks];
+    // Its sum over ranks in f32, in their order: every rank gets the same bits. The loads of kTogether ranks are under way
+    // together.
+    template <class T, int kTogether = kMostRanks> PB_FN void sum(i64 unit, float (&total)[kLanes<T, 16>]) const {
 #pragma unroll
-        for (int r = 0; r < kMostRanks; r++)
-            if (r < g.ranks) v[r] = read(r, unit);
-        unpack<T, 16>(v[0], total);
+        for (int first = 0; first < kMostRanks; first += kTogether) {
+            words<16> v[kTogether];
 #pragma unroll
-        for (int r = 1; r < kMostRanks; r++) {
-            if (r >= g.ranks) break;
-            float f[kLanes<T, 16>];
-            unpack<T, 16>(v[r], f);
+            for (int r = 0; r < kTogether; r++)
+                if (first + r < g.ranks) v[r] = read(first + r, unit);
 #pragma unroll
-            for (int j = 0; j < kLanes<T, 16>; j++) total[j] += f[j];
+            for (int r = 0; r < kTogether; r++) {
+                if (first + r >= g.ranks) break;
+                float f[kLanes<T, 16>];
+                unpack<T, 16>(v[r], f);
+#pragma unroll
+                for (int j = 0; j < kLanes<T, 16>; j++) total[j] = first + r == 0 ? f[j] : total[j] + f[j];
+            }
         }
     }
 

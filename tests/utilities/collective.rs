@@ -94,8 +94,8 @@ impl Pools {
         unsafe { library.call(id, &all, &numbers, Place::Host, Stream::DEFAULT).map(drop) }
     }
     /// [`Pools::call`] that does not fail.
-    fn done(&self, op: &str, rank: usize, tensors: &[Tensor], scalars: &[f64]) {
-        self.call(library(), op, rank, tensors, scalars).unwrap_or_else(|e| panic!("{}", e.report()));
+    fn done(&self, library: &Library, op: &str, rank: usize, tensors: &[Tensor], scalars: &[f64]) {
+        self.call(library, op, rank, tensors, scalars).unwrap_or_else(|e| panic!("{}", e.report()));
     }
 }
 
@@ -124,8 +124,8 @@ fn sums(inputs: &[Vec<f64>]) -> Vec<f64> {
 }
 
 /// A library that takes this tactic of all_reduce.
-fn forced(shots: u32) -> Library {
-    let mut config = library().config().clone();
+fn forced(library: &Library, shots: u32) -> Library {
+    let mut config = library.config().clone();
     config.tactics = vec![Forced { op: "all_reduce".to_owned(), tactic: vec![("shots".to_owned(), shots)] }];
     Library::open(config).unwrap()
 }
@@ -141,7 +141,7 @@ fn all_reduce(library: &Library, pools: &Pools, dtype: DType, elements: usize, s
         let to = if in_place { &x } else { &out };
         let shape = [elements as i64];
         let tensors = [to.tensor(dtype, &shape), x.tensor(dtype, &shape)];
-        pools.call(library, "all_reduce", rank, &tensors, &[]).unwrap_or_else(|e| panic!("{}", e.report()));
+        pools.done(library, "all_reduce", rank, &tensors, &[]);
         to.values(dtype)
     });
     for (rank, got) in got.iter().enumerate() {
@@ -151,7 +151,7 @@ fn all_reduce(library: &Library, pools: &Pools, dtype: DType, elements: usize, s
 
 #[test]
 fn sums_over_ranks_are_right() {
-    let libraries = [forced(1), forced(2)];
+    let libraries = [1, 2].map(|shots| forced(library(), shots));
     // One access, blocks and shares that are not full, several blocks, several accesses of a thread.
     for (turn, elements) in [8usize, 24, 1000, 4096, 4104, 70_008].into_iter().enumerate() {
         for count in [1, 2, 3, 4, 8] {
@@ -167,13 +167,13 @@ fn sums_over_ranks_are_right() {
     }
 }
 
-fn all_gather(pools: &Pools, dtype: DType, elements: usize, seed: u64) {
+fn all_gather(library: &Library, pools: &Pools, dtype: DType, elements: usize, seed: u64) {
     let count = pools.ranks();
     let inputs: Vec<_> = (0..count).map(|r| values(dtype, elements, seed + r as u64)).collect();
     let got = ranks(count, |rank| {
         let (x, out) = (Memory::of(dtype, &inputs[rank]), Memory::new(count * elements * dtype.bytes(), 0xff));
         let out_tensor = out.tensor(dtype, &[count as i64, elements as i64]);
-        pools.done("all_gather", rank, &[out_tensor, x.tensor(dtype, &[elements as i64])], &[]);
+        pools.done(library, "all_gather", rank, &[out_tensor, x.tensor(dtype, &[elements as i64])], &[]);
         out.values(dtype)
     });
     for (rank, got) in got.iter().enumerate() {
@@ -181,14 +181,14 @@ fn all_gather(pools: &Pools, dtype: DType, elements: usize, seed: u64) {
     }
 }
 
-fn reduce_scatter(pools: &Pools, dtype: DType, elements: usize, seed: u64) {
+fn reduce_scatter(library: &Library, pools: &Pools, dtype: DType, elements: usize, seed: u64) {
     let count = pools.ranks();
     let inputs: Vec<_> = (0..count).map(|r| values(dtype, count * elements, seed + r as u64)).collect();
     let expected: Vec<f64> = sums(&inputs).into_iter().map(|v| dtype.round(v)).collect();
     let got = ranks(count, |rank| {
         let (x, out) = (Memory::of(dtype, &inputs[rank]), Memory::new(elements * dtype.bytes(), 0xff));
         let x_tensor = x.tensor(dtype, &[count as i64, elements as i64]);
-        pools.done("reduce_scatter", rank, &[out.tensor(dtype, &[elements as i64]), x_tensor], &[]);
+        pools.done(library, "reduce_scatter", rank, &[out.tensor(dtype, &[elements as i64]), x_tensor], &[]);
         out.values(dtype)
     });
     assert!(got.concat() == expected, "reduce_scatter of {elements} {dtype:?}, {count} ranks");
@@ -203,7 +203,14 @@ fn close(what: &str, dtype: DType, got: &[f64], expected: &[f64]) {
 }
 
 /// All-reduce, addition and norm: `given` says which of out and quant there are.
-fn all_reduce_rmsnorm(pools: &Pools, dtype: DType, (rows, hidden): (usize, usize), seed: u64, given: (bool, bool)) {
+fn all_reduce_rmsnorm(
+    library: &Library,
+    pools: &Pools,
+    dtype: DType,
+    (rows, hidden): (usize, usize),
+    seed: u64,
+    given: (bool, bool),
+) {
     let (count, size) = (pools.ranks(), rows * hidden);
     let inputs: Vec<_> = (0..count).map(|r| values(dtype, size, seed + r as u64)).collect();
     let (residual, weight) = (values(dtype, size, seed + 70), values(dtype, hidden, seed + 71));
@@ -228,7 +235,7 @@ fn all_reduce_rmsnorm(pools: &Pools, dtype: DType, (rows, hidden): (usize, usize
             w.tensor(dtype, &[hidden as i64]),
             if seed % 2 == 0 { s.tensor(DType::F32, &[1]) } else { Tensor::ABSENT },
         ];
-        pools.done("all_reduce_rmsnorm", rank, &tensors, &[1e-6, 1.0, scale]);
+        pools.done(library, "all_reduce_rmsnorm", rank, &tensors, &[1e-6, 1.0, scale]);
         [r.values(dtype), out.values(dtype), quant.values(DType::E4m3)]
     });
     let what = format!("all_reduce_rmsnorm of {rows} x {hidden} {dtype:?}, {count} ranks");
@@ -249,6 +256,24 @@ fn all_reduce_rmsnorm(pools: &Pools, dtype: DType, (rows, hidden): (usize, usize
     }
 }
 
+/// Several calls of an op by two ranks with few threads, where a library has a schedule of its own.
+pub(crate) fn by_two_ranks(library: &Library, op: &str) {
+    let pools = Pools::new(2, 4096);
+    for seed in 0..3 {
+        match op {
+            "all_reduce" => {
+                for library in [1, 2].map(|shots| forced(library, shots)) {
+                    all_reduce(&library, &pools, DType::Bf16, 520, seed, seed == 1);
+                }
+            }
+            "all_gather" => all_gather(library, &pools, DType::Bf16, 520, seed),
+            "reduce_scatter" => reduce_scatter(library, &pools, DType::Bf16, 264, seed),
+            "all_reduce_rmsnorm" => all_reduce_rmsnorm(library, &pools, DType::Bf16, (3, 200), seed, (true, true)),
+            _ => panic!("{op} is not of this family"),
+        }
+    }
+}
+
 #[test]
 fn gathers_and_scatters_are_right() {
     let types = [DType::E4m3, DType::Bf16, DType::F32, DType::U8, DType::F16];
@@ -257,10 +282,10 @@ fn gathers_and_scatters_are_right() {
             if elements > 10_000 && count > 3 {
                 continue;
             }
-            let pools = Pools::new(count, 32 << 10);
-            all_gather(&pools, types[(turn + count) % types.len()], elements, turn as u64);
-            reduce_scatter(&pools, TYPES[(turn + count) % 3], elements, turn as u64);
-            all_gather(&pools, types[turn], elements, turn as u64 + 9);
+            let pools = Pools::new(count, 64 << 10);
+            all_gather(library(), &pools, types[(turn + count) % types.len()], elements, turn as u64);
+            reduce_scatter(library(), &pools, TYPES[(turn + count) % 3], elements, turn as u64);
+            all_gather(library(), &pools, types[turn], elements, turn as u64 + 9);
         }
     }
 }
@@ -273,7 +298,7 @@ fn sums_are_normalised() {
         for count in [1, 2, 4] {
             let pools = Pools::new(count, 64 << 10);
             let dtype = TYPES[(turn + count) % 3];
-            all_reduce_rmsnorm(&pools, dtype, shape, turn as u64, given[(turn + count) % 3]);
+            all_reduce_rmsnorm(library(), &pools, dtype, shape, turn as u64, given[(turn + count) % 3]);
         }
     }
 }
@@ -282,7 +307,7 @@ fn sums_are_normalised() {
 /// than those of the one before, and what a call leaves behind is not what the next one takes.
 #[test]
 fn calls_in_turn_take_what_was_meant_for_them() {
-    let libraries = [forced(1), forced(2)];
+    let libraries = [1, 2].map(|shots| forced(library(), shots));
     for count in [2, 4] {
         let (pools, late) = (Pools::new(count, 8 << 10), 300);
         ranks(count, |rank| {
@@ -301,7 +326,7 @@ fn calls_in_turn_take_what_was_meant_for_them() {
                 let expected = if same.below(3) == 0 {
                     let out = Memory::new(count * elements * dtype.bytes(), 0xff);
                     let shape = [count as i64, elements as i64];
-                    pools.done("all_gather", rank, &[out.tensor(dtype, &shape), tensor], &[]);
+                    pools.done(library(), "all_gather", rank, &[out.tensor(dtype, &shape), tensor], &[]);
                     (out.values(dtype), inputs.concat())
                 } else {
                     let by = &libraries[same.below(2) as usize];
@@ -320,9 +345,9 @@ fn nothing_is_done_without_elements() {
     ranks(2, |rank| {
         let x = Memory::new(0, 0);
         let (none, many) = (x.tensor(DType::F16, &[0]), x.tensor(DType::F16, &[2, 0]));
-        pools.done("all_reduce", rank, &[none, none], &[]);
-        pools.done("all_gather", rank, &[many, none], &[]);
-        pools.done("reduce_scatter", rank, &[none, many], &[]);
+        pools.done(library(), "all_reduce", rank, &[none, none], &[]);
+        pools.done(library(), "all_gather", rank, &[many, none], &[]);
+        pools.done(library(), "reduce_scatter", rank, &[none, many], &[]);
     });
     assert!(pools.memory.iter().all(|m| m.bytes().iter().all(|b| *b == 0)), "a pool was written");
     // And the next call with some is right.

@@ -3,6 +3,7 @@
 //! tests/host/utilities.py runs this test once more with kernels that a sanitizer instruments, and with kernels that have
 //! a bug. It sets PARBAKE_TEST_KERNELS to other kernels than the checkout's, and PARBAKE_TEST_ONLY to one op.
 
+use super::collective;
 use super::harness::{Case, library};
 use parbake::{Library, Place};
 use std::collections::BTreeSet;
@@ -160,6 +161,10 @@ fn every_op_under_several_schedules() {
                     Ok(outcome) => wrong.lock().unwrap().push(format!("{case:?} by {schedule}: {outcome:#?}")),
                     Err(error) => wrong.lock().unwrap().push(format!("{case:?}: {}", error.report())),
                 }
+            }
+            // Alone they have nobody to race with.
+            if library.definition(library.op(case.op()).unwrap()).family == "collective" {
+                collective::by_two_ranks(library, case.op());
             }
         }
     };

@@ -11,7 +11,8 @@ namespace pb {
 
 // A block takes row after row; a row stays in registers between the sum and the norm.
 template <class T> PB_FN void all_reduce_rmsnorm(const pb_all_reduce_rmsnorm_params& p) {
-    constexpr int kLane = kLanes<T, 16>, kHeld = 32 / kLane;
+    // Twice as many accesses of a row in f32 leave registers for half as many ranks: CUDA 12.9 spilled for sm_100.
+    constexpr int kLane = kLanes<T, 16>, kHeld = 32 / kLane, kTogether = sizeof(T) == 4 ? 4 : kMostRanks;
     PB_SHARED_ARRAY(u64, regions, kMostRanks);
     PB_SHARED_ARRAY(float, slots, 64);
     const Group group(p.group, regions);
@@ -36,7 +37,7 @@ template <class T> PB_FN void all_reduce_rmsnorm(const pb_all_reduce_rmsnorm_par
             if (unit >= p.units) break;
             float r[kLane];
             const words<16> add = ld<16>(residual + unit * kLane);
-            group.sum<T>((i64)n * p.units + unit, s[i]);
+            group.sum<T, kTogether>((i64)n * p.units + unit, s[i]);
             unpack<T, 16>(add, r);
 #pragma unroll
             for (int j = 0; j < kLane; j++) {
