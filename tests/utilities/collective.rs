@@ -5,7 +5,6 @@ use parbake::binding::Random;
 use parbake::model::dtype::DType;
 use parbake::model::settings::Forced;
 use parbake::{Error, Library, Place, Stream, Tensor};
-use std::sync::Barrier;
 
 const TYPES: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 /// What a pool begins with, in bytes, and its blocks.
