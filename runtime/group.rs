@@ -176,7 +176,10 @@ impl Pool {
     /// # Errors
     /// No such device, no room; during the capture of a stream, which an allocation would break.
     pub fn new(place: Place, bytes: usize) -> Result<Self, Error> {
-        let mut memory = Memory::new(place, &vec![0; bytes])?;
+        // The driver shares whole blocks of 2 MiB between processes: nothing else is to lie in them.
+        const BLOCK: usize = 2 << 20;
+        let room = if place == Place::Host { bytes } else { bytes.next_multiple_of(BLOCK) };
+        let mut memory = Memory::new(place, &vec![0; room])?;
         let mut handle = Handle {
             bytes: bytes as u64,
             address: memory.pointer() as u64,
@@ -197,6 +200,9 @@ impl Pool {
             // is told where one of them wants it.
             handle.shared = unsafe { (ready.table.ipc_get)(&raw mut ipc, handle.address) };
             handle.ipc = ipc.0;
+            // The zeros are there before anybody else can write.
+            // SAFETY: the context is current.
+            ready.table.check("cuCtxSynchronize", unsafe { (ready.table.synchronize)() })?;
         }
         Ok(Self { place, _memory: memory, handle, opened: Vec::new() })
     }

@@ -60,24 +60,10 @@ struct Group {
     PB_FN int peer(int turn) const { return g.rank + turn < g.ranks ? g.rank + turn : g.rank + turn - g.ranks; }
 
     // All threads copy `count` units to the own region, from unit `to` on.
-    PB_FN void share(const unsigned char* from, int count, i64 to = 0) const {
-#pragma unroll 4
-        for (int i = (int)threadIdx.x; i < count; i += (int)blockDim.x)
-            st<16>(own + (to + i) * 16, ld_once<16>(from + (i64)i * 16));
-    }
+    PB_FN void share(const unsigned char* from, int count, i64 to = 0) const { copy(from, own + to * 16, 0, count); }
     // All threads copy units `first` to `end` of the region of a rank; `to` is where unit 0 would go.
     PB_FN void take(int rank, int first, int end, unsigned char* to) const {
-        constexpr int kHeld = 4;
-        const int threads = (int)blockDim.x;
-        for (int i = first + (int)threadIdx.x; i < end; i += kHeld * threads) {
-            words<16> v[kHeld];
-#pragma unroll
-            for (int j = 0; j < kHeld; j++)
-                if (i + j * threads < end) v[j] = read(rank, i + j * threads);
-#pragma unroll
-            for (int j = 0; j < kHeld; j++)
-                if (i + j * threads < end) st_once<16>(to + (i64)(i + j * threads) * 16, v[j]);
-        }
+        copy((const unsigned char*)regions[rank], to, first, end);
     }
     // A unit of the region of a rank.
     PB_FN words<16> read(int rank, i64 unit) const {
@@ -104,6 +90,21 @@ struct Group {
     }
 
   private:
+    // Several loads of a thread are under way together.
+    static PB_FN void copy(const unsigned char* from, unsigned char* to, int first, int end) {
+        constexpr int kHeld = 4;
+        const int threads = (int)blockDim.x;
+        for (int i = first + (int)threadIdx.x; i < end; i += kHeld * threads) {
+            words<16> v[kHeld];
+#pragma unroll
+            for (int j = 0; j < kHeld; j++)
+                if (i + j * threads < end) v[j] = ld_once<16>(from + (i64)(i + j * threads) * 16);
+#pragma unroll
+            for (int j = 0; j < kHeld; j++)
+                if (i + j * threads < end) st<16>(to + (i64)(i + j * threads) * 16, v[j]);
+        }
+    }
+
     // A rank that is ahead has seen this one's word and its tag.
     PB_FN void wait(const u64* word, u32 now, int peer) const {
         const u64 begin = clock_ns();

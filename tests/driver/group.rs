@@ -100,7 +100,7 @@ fn each_way_not_to_share_memory_has_its_code_and_its_advice() {
 #[test]
 fn a_pool_needs_a_device_with_room_and_no_capture() {
     let test = "group::a_pool_needs_a_device_with_room_and_no_capture";
-    let one = || Machine::with("9.0:H200:1");
+    let one = || Machine::with("9.0:H200:2");
     let rows = [
         (one(), "3 4096 PB-2116 there is no device 3"),
         (one(), "0 4194304 PB-2121 cuMemAlloc"),

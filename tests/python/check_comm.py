@@ -1,4 +1,4 @@
-"""Collectives: ranks that are threads of one process against sums in float64, graphs of calls, what is refused."""
+"""Collectives of ranks that are threads of one process, and what is refused. tests/gpu/comm.py has ranks on GPUs."""
 
 import threading
 
@@ -7,31 +7,24 @@ from harness import CHECKOUT, Setup, check
 RANKS = 3
 
 
-def workspaces(comm, torch, rows, hidden, dtype, ranks=RANKS):
+def workspaces(comm, rows, hidden, dtype, ranks=RANKS):
     """A workspace for each rank, all on this device."""
     pools = [comm.Pool(rows, hidden, dtype, ranks, Setup.device) for _ in range(ranks)]
     handles = [pool.handle for pool in pools]
     return [pool.open(rank, handles) for rank, pool in enumerate(pools)]
 
 
-def by_ranks(torch, spaces, body):
-    """What each rank returns, on threads and, on a GPU, streams of their own."""
+def by_ranks(spaces, body):
+    """What each rank returns, on a thread of its own."""
     results, errors = [None] * len(spaces), []
 
     def work(rank):
         try:
-            if Setup.device == "cpu":
-                results[rank] = body(rank, spaces[rank])
-                return
-            with torch.cuda.stream(torch.cuda.Stream()):
-                results[rank] = body(rank, spaces[rank])
-                torch.cuda.current_stream().synchronize()
+            results[rank] = body(rank, spaces[rank])
         except Exception as error:  # noqa: BLE001 - told below
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(spaces))]
-    if Setup.device != "cpu":
-        torch.cuda.synchronize()
     [thread.start() for thread in threads]
     [thread.join(timeout=200) for thread in threads]
     assert not any(thread.is_alive() for thread in threads), "a rank hangs"
@@ -48,10 +41,10 @@ def setup():
     return torch, comm
 
 
-@check("tvm_ffi", "torch", "host")
+@check("tvm_ffi", "torch", "host", "cpu")
 def sums_gathers_and_scatters():
     torch, comm = setup()
-    spaces = workspaces(comm, torch, 40, 512, torch.bfloat16)
+    spaces = workspaces(comm, 40, 512, torch.bfloat16)
     for dtype, rows in ((torch.bfloat16, 5), (torch.float32, 1), (torch.float16, 40), (torch.bfloat16, 0)):
         x = [torch.randn(rows, 512, device=Setup.device).to(dtype) for _ in range(RANKS)]
         if dtype is torch.float32:
@@ -64,20 +57,20 @@ def sums_gathers_and_scatters():
             assert comm.all_reduce(again, space, out=again) is again
             return out, again, comm.all_gather(x[rank], space)
 
-        for out, again, gathered in by_ranks(torch, spaces, body):
+        for out, again, gathered in by_ranks(spaces, body):
             assert out.shape == x[0].shape and torch.equal(out, total) and torch.equal(again, total)
             assert torch.equal(gathered, torch.stack(x))
     x = [torch.randn(RANKS, 7, 32, device=Setup.device) for _ in range(RANKS)]
-    got = by_ranks(torch, spaces, lambda rank, space: comm.reduce_scatter(x[rank], space))
+    got = by_ranks(spaces, lambda rank, space: comm.reduce_scatter(x[rank], space))
     assert torch.equal(torch.stack(got), x[0] + x[1] + x[2])
     [space.destroy() for space in spaces]
 
 
-@check("tvm_ffi", "torch", "host")
+@check("tvm_ffi", "torch", "host", "cpu")
 def sums_with_residual_and_norm():
     torch, comm = setup()
     patterns, (rows, hidden) = comm.AllReduceFusionPattern, (6, 1024)
-    spaces = workspaces(comm, torch, rows, hidden, torch.bfloat16)
+    spaces = workspaces(comm, rows, hidden, torch.bfloat16)
     x = [torch.randn(rows, hidden, device=Setup.device, dtype=torch.bfloat16) for _ in range(RANKS)]
     residual = torch.randn(rows, hidden, device=Setup.device, dtype=torch.bfloat16)
     weight = torch.rand(hidden, device=Setup.device, dtype=torch.bfloat16)
@@ -99,7 +92,7 @@ def sums_with_residual_and_norm():
         return total, kept, normal, narrow.float()
 
     first = None
-    for total, kept, normal, narrow in by_ranks(torch, spaces, body):
+    for total, kept, normal, narrow in by_ranks(spaces, body):
         assert torch.equal(total, sum(v.float() for v in x).bfloat16()) and torch.equal(kept, s.bfloat16())
         assert torch.allclose(normal.double(), y, 1e-2, 1e-3)
         assert torch.allclose(narrow.double(), (y / 0.02).clamp(-448, 448), 0.07, 1e-2)
@@ -120,7 +113,7 @@ def what_does_not_fit_is_refused():
             return
         raise AssertionError(f"nothing was refused: {part}")
 
-    spaces = workspaces(comm, torch, 4, 128, torch.float16, 2)
+    spaces = workspaces(comm, 4, 128, torch.float16, 2)
     x = torch.randn(4, 128, device=Setup.device).half()
     refused(TypeError, "NCCL", lambda: comm.all_reduce(x, None))
     refused(ValueError, "contiguous", lambda: comm.all_reduce(x.t(), spaces[0]))

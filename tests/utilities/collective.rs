@@ -255,6 +255,18 @@ fn all_reduce_rmsnorm(
     }
 }
 
+/// Calls one after the other, with nothing between them that would order ranks but they themselves.
+fn in_a_row(library: &Library, pools: &Pools, op: &str, rows: &[i64]) {
+    ranks(2, |rank| {
+        let (x, out) = (Memory::of(DType::Bf16, &[1.0; 520]), Memory::new(2 * 520 * 2, 0xff));
+        let shape: Vec<i64> = rows.iter().copied().chain([520]).collect();
+        let tensors = [out.tensor(DType::Bf16, &shape), x.tensor(DType::Bf16, &[520])];
+        for _ in 0..4 {
+            pools.done(library, op, rank, &tensors, &[]);
+        }
+    });
+}
+
 /// Several calls of an op by two ranks with few threads, where a library has a schedule of its own.
 pub(crate) fn by_two_ranks(library: &Library, op: &str) {
     let pools = Pools::new(2, 4096);
@@ -263,9 +275,13 @@ pub(crate) fn by_two_ranks(library: &Library, op: &str) {
             "all_reduce" => {
                 for library in [1, 2].map(|shots| forced(library, shots)) {
                     all_reduce(&library, &pools, DType::Bf16, 520, seed, seed == 1);
+                    in_a_row(&library, &pools, op, &[]);
                 }
             }
-            "all_gather" => all_gather(library, &pools, DType::Bf16, 520, seed),
+            "all_gather" => {
+                all_gather(library, &pools, DType::Bf16, 520, seed);
+                in_a_row(library, &pools, op, &[2]);
+            }
             "reduce_scatter" => reduce_scatter(library, &pools, DType::Bf16, 264, seed),
             "all_reduce_rmsnorm" => all_reduce_rmsnorm(library, &pools, DType::Bf16, (3, 200), seed, (true, true)),
             _ => panic!("{op} is not of this family"),

@@ -23,11 +23,10 @@ template <class T, int kShots> PB_FN void all_reduce(const pb_all_reduce_params&
     const int first = kShots == 1 ? 0 : min_i(p.group.rank * share, part.count);
     const int end = min_i(first + share, part.count);
     unsigned char* to = kShots == 1 ? out : group.own;
-#pragma unroll 2
     for (int i = first + thread; i < end; i += threads) {
         float total[kLanes<T, 16>];
         group.sum<T>(i, total);
-        st<16>(to + i * (i64)16, pack<T, 16>(total));
+        st<16>(to + (i64)i * 16, pack<T, 16>(total));
     }
     if constexpr (kShots == 2) {
         group.meet(2);

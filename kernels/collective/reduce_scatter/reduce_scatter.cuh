@@ -15,11 +15,10 @@ template <class T> PB_FN void reduce_scatter(const pb_reduce_scatter_params& p) 
     for (int r = 0; r < p.group.ranks; r++) group.share(x + r * p.units * 16, part.count, r * p.per);
     group.meet(1);
     group.finish();
-#pragma unroll 2
     for (int i = thread; i < part.count; i += threads) {
         float total[kLanes<T, 16>];
         group.sum<T>(p.group.rank * p.per + i, total);
-        st<16>(out + i * (i64)16, pack<T, 16>(total));
+        st<16>(out + (i64)i * 16, pack<T, 16>(total));
     }
 }
 
