@@ -20,6 +20,10 @@ pub const MAX_RANKS: usize = 8;
 pub const HANDLE_BYTES: usize = 160;
 
 const MAGIC: &[u8; 8] = b"PBPOOL01";
+/// What the driver shares between processes are whole blocks of so many bytes.
+const BLOCK: usize = 2 << 20;
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+const LAZY_PEER_ACCESS: u32 = 1;
 const PEER_ALREADY_ENABLED: c_int = 704;
 
 /// Why ranks cannot share a pool.
@@ -120,6 +124,13 @@ struct Handle {
     ipc: [u8; 64],
 }
 
+/// The next bytes of a handle.
+fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+    let (head, tail) = rest.split_at(N);
+    *rest = tail;
+    head.try_into().expect("bug: it was split there")
+}
+
 impl Handle {
     fn write(&self) -> Vec<u8> {
         let mut text = MAGIC.to_vec();
@@ -136,11 +147,6 @@ impl Handle {
     }
     fn read(text: &[u8]) -> Option<Self> {
         let mut rest = (text.len() == HANDLE_BYTES && text.starts_with(MAGIC)).then(|| &text[8..])?;
-        fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
-            let (head, tail) = rest.split_at(N);
-            *rest = tail;
-            head.try_into().expect("bug: it was split there")
-        }
         Some(Self {
             bytes: u64::from_le_bytes(take(&mut rest)),
             address: u64::from_le_bytes(take(&mut rest)),
@@ -176,8 +182,7 @@ impl Pool {
     /// # Errors
     /// No such device, no room; during the capture of a stream, which an allocation would break.
     pub fn new(place: Place, bytes: usize) -> Result<Self, Error> {
-        // The driver shares whole blocks of 2 MiB between processes: nothing else is to lie in them.
-        const BLOCK: usize = 2 << 20;
+        // Nothing else is to lie in what is shared.
         let room = if place == Place::Host { bytes } else { bytes.next_multiple_of(BLOCK) };
         let mut memory = Memory::new(place, &vec![0; room])?;
         let mut handle = Handle {
@@ -321,7 +326,6 @@ impl Pool {
         }
         let shared = |source| Error::Group(GroupError::NotShared { rank, source });
         table.check("cuIpcGetMemHandle", handle.shared).map_err(shared)?;
-        const LAZY_PEER_ACCESS: u32 = 1;
         let mut address = 0;
         // SAFETY: a plain out-parameter, and a handle that the driver gave to the other process.
         let code = unsafe { (table.ipc_open)(&raw mut address, IpcHandle(handle.ipc), LAZY_PEER_ACCESS) };

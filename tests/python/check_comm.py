@@ -1,7 +1,14 @@
 """Collectives of ranks that are threads of one process, and what is refused. tests/gpu/comm.py has ranks on GPUs."""
 
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
 import threading
 
+from check_references import program
 from harness import CHECKOUT, Setup, check
 
 RANKS = 3
@@ -140,10 +147,28 @@ def what_does_not_fit_is_refused():
     refused(TypeError, "dtype", lambda: comm.Pool(4, 128, None, 2, Setup.device))
 
 
+def example():
+    """The first example of docs/comm.md; the second one needs processes."""
+    page = (CHECKOUT / "docs/comm.md").read_text(encoding="utf-8")
+    return re.search(r"^```python\n(.*?)^```", page, re.M | re.S)[1]
+
+
 @check("tvm_ffi", "torch", "host", "cpu")
 def the_page():
-    """The first example of docs/comm.md; the second one needs processes."""
-    import re
+    exec(compile(example(), "docs/comm.md", "exec"), {})
 
-    first = re.search(r"^```python\n(.*?)^```", (CHECKOUT / "docs/comm.md").read_text(encoding="utf-8"), re.M | re.S)
-    exec(compile(first[1], "docs/comm.md", "exec"), {})
+
+@check("tvm_ffi", "torch", "host", "cpu")
+def a_call_of_several_ranks_is_logged_and_not_replayed():
+    """A replay alone would wait for ranks that are gone, at addresses that were theirs."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        settings = {"PARBAKE_LOG": "10", "PARBAKE_LOG_DEST": f"{folder}/log", "PARBAKE_DUMPS": f"{folder}/dumps"}
+        words = [sys.executable, "-c", example()]
+        ran = subprocess.run(words, env={**os.environ, "PYTHONPATH": paths, **settings}, capture_output=True, text=True, timeout=200)
+        assert ran.returncode == 0, ran.stderr
+        dumps = sorted(path.parent for path in pathlib.Path(folder, "dumps").glob("*/call.json"))
+        assert len(dumps) == 2, dumps
+        for dump in dumps:
+            ran = subprocess.run([program(), "replay", dump, "--target", "host"], capture_output=True, text=True, timeout=60)
+            assert ran.returncode and "PB-2135" in ran.stderr and "2 ranks" in ran.stderr, ran.stdout + ran.stderr

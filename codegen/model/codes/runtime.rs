@@ -268,6 +268,12 @@ pub(super) const DRIVER: &[Code] = &[
         "Replay it on a machine with more memory.",
     ),
     row(
+        "PB-2135",
+        "A dump is of a call of several ranks",
+        "A collective alone would wait for the other ranks, and the addresses of their memory mean nothing any more. Nothing was run.",
+        "Its inputs are in the dump: run all ranks on them again.",
+    ),
+    row(
         "PB-2150",
         "An argument of a C function cannot be used",
         "A function of parbake.h was given a null pointer where one is not allowed, or a text that it cannot read. Nothing was done.",
