@@ -237,6 +237,47 @@ PARBAKE_API int parbake_snippet(
  */
 PARBAKE_API int parbake_set_log_level(int level);
 
+/* ---- Groups ---- */
+
+/*
+ * Memory that the ranks of a group reach, for the collectives: all_reduce and its kin. Every rank makes a pool of the same
+ * size, gives its handle to the others by whatever channel they have, and opens the handles of all. Ranks are processes of
+ * one host, or threads of one process. What a rank passes to an op is its pool as a tensor of int32, and the addresses as
+ * one of int64 in memory of its device.
+ */
+
+/** The pool of a rank. */
+typedef struct parbake_pool parbake_pool;
+
+/** Bytes of a handle, and the most ranks of a group. */
+#define PARBAKE_POOL_HANDLE 160
+#define PARBAKE_MAX_RANKS 8
+
+/**
+ * Makes a pool of zeroed memory.
+ *
+ *   @param device a CUDA device, or -1 for CPU memory, which only threads of one process share.
+ *   @param memory set to where it begins.
+ *   @param pool set to the pool, or to null.
+ */
+PARBAKE_API int parbake_pool_new(
+    int32_t device, size_t bytes, void **memory, parbake_pool **pool, parbake_error **error);
+
+/** Writes what other ranks open the pool by, PARBAKE_POOL_HANDLE bytes. */
+PARBAKE_API int parbake_pool_handle(const parbake_pool *pool, void *handle, parbake_error **error);
+
+/**
+ * Opens the pools of all ranks. Fails if they do not go together, or cannot be reached (PB-2160 to PB-2163).
+ *
+ *   @param handles those of all ranks, one after the other; this one's among them.
+ *   @param addresses set to where the pools are for this rank, ranks of them.
+ */
+PARBAKE_API int parbake_pool_open(
+    parbake_pool *pool, int32_t rank, int32_t ranks, const void *handles, int64_t *addresses, parbake_error **error);
+
+/** Frees a pool, and closes what it opened. The work of all ranks with it is done. Null is allowed. */
+PARBAKE_API void parbake_pool_free(parbake_pool *pool);
+
 /* ---- For packages that bring this library ---- */
 
 /**

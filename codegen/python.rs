@@ -145,7 +145,7 @@ fn package_stub(families: &BTreeMap<&str, Vec<Part<'_>>>) -> String {
         let _ = writeln!(text, "from parbake import {family} as {family}");
     }
     // What is written by hand is typed where it stands.
-    text += "from parbake import fused_moe as fused_moe\nfrom parbake._ask import (\n";
+    text += "from parbake import comm as comm, fused_moe as fused_moe\nfrom parbake._ask import (\n";
     for name in ["Coverage", "Explanation", "Prepared", "explain", "prepare", "set_log_level", "supports"] {
         let _ = writeln!(text, "    {name} as {name},");
     }

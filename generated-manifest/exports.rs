@@ -58,358 +58,386 @@ tvm_ffi! {
 c_abi!(7, parbake_merge_states(v_merged, s_merged, v, s; ));
 tvm_ffi! {
     8,
+    __tvm_ffi_all_gather,
+    __tvm_ffi__metadata_all_gather = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_all_gather = "The x of all ranks, one after the other: out[r] = x of rank r\n\nout: dtype [ranks, elements], out: what all ranks have, in their order\npool: i32 [pool_words], in and out: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream\nx: dtype [elements], in: what this rank has\npools: i64 [ranks], in: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read\nrank: i32 from 0 to 7, default 0: this rank\ntimeout_ms: i32 from 0 to 2147483647, default 30000: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(8, parbake_all_gather(out, pool, x, pools; rank: i32, timeout_ms: i32));
+tvm_ffi! {
+    9,
+    __tvm_ffi_all_reduce,
+    __tvm_ffi__metadata_all_reduce = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_all_reduce = "The sum over ranks of their x, in f32 and in the order of ranks, rounded once: every rank gets the same bits\n\nout: dtype [elements], out: the sums\npool: i32 [pool_words], in and out: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream\nx: dtype [elements], in: what this rank adds\npools: i64 [ranks], in: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read\nrank: i32 from 0 to 7, default 0: this rank\ntimeout_ms: i32 from 0 to 2147483647, default 30000: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(9, parbake_all_reduce(out, pool, x, pools; rank: i32, timeout_ms: i32));
+tvm_ffi! {
+    10,
+    __tvm_ffi_all_reduce_rmsnorm,
+    __tvm_ffi__metadata_all_reduce_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_all_reduce_rmsnorm = "The sum over ranks of their x, added to a residual, and the root-mean-square norm of that, in one launch: residual_out = Σ x + residual, out = residual_out / sqrt(mean(residual_out²) + eps) · (weight + weight_bias), quant = out / scale in 8 bits\n\nresidual_out: dtype [rows, hidden], out: the sums, rounded. The norm is of the sums before they are rounded\nout: dtype [rows, hidden], out, may be None: the normalised rows\nquant: e4m3 [rows, hidden], out, may be None: the normalised rows over the scale; beyond the largest number it is that number\npool: i32 [pool_words], in and out: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream\nx: dtype [rows, hidden], in: what this rank adds\nresidual: dtype [rows, hidden], in: added to the sums over ranks\nweight: dtype [hidden], in: a factor for each column\nscale: f32 [1], in, may be None: what quant is to be multiplied by, positive; absent: scale_value\npools: i64 [ranks], in: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read\nrank: i32 from 0 to 7, default 0: this rank\ntimeout_ms: i32 from 0 to 2147483647, default 30000: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nscale_value: f32 from 0.000000000000000000000000000001 to 1000000000000000000000000000000, default 1: the scale where there is no tensor\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(10, parbake_all_reduce_rmsnorm(residual_out, out, quant, pool, x, residual, weight, scale, pools; rank: i32, timeout_ms: i32, eps: f64, weight_bias: f64, scale_value: f64));
+tvm_ffi! {
+    11,
+    __tvm_ffi_reduce_scatter,
+    __tvm_ffi__metadata_reduce_scatter = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
+    __tvm_ffi__doc_reduce_scatter = "The sum over ranks of the row of x that is this rank's, in f32 and in the order of ranks, rounded once\n\nout: dtype [elements], out: the sums\npool: i32 [pool_words], in and out: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream\nx: dtype [ranks, elements], in: what this rank adds to each rank's sum\npools: i64 [ranks], in: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read\nrank: i32 from 0 to 7, default 0: this rank\ntimeout_ms: i32 from 0 to 2147483647, default 30000: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never\ntarget: None or auto: where the tensors are; host: on the CPU",
+}
+c_abi!(11, parbake_reduce_scatter(out, pool, x, pools; rank: i32, timeout_ms: i32));
+tvm_ffi! {
+    12,
     __tvm_ffi_bmm,
     __tvm_ffi__metadata_bmm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_bmm = "Products of matrices, batch by batch: out = activation(a_scale · b_scale · a bᵀ + bias)\n\nout: out_dtype [batch, m, n], out: the results\npartial: f32 [partial_words], in and out, may be None: with tickets: room for pieces along k, of any content. With it products of few rows are cut into as many pieces as keep the device busy\ntickets: i32 [ticket_words], in and out, may be None: with partial: zeros, which are zeros again after the launch\na: dtype [batch, m, k], in: the left operand\nb: b_dtype [batch, n, k], in: the right operand, as weights lie: a row for each column of out. A matrix [k, n] is given as its transposed view\nbias: out_dtype [n], in, may be None: what is added to each row\na_scale: f32 [a_scale_batch, a_scale_rows, a_scale_blocks], in, may be None: factors of a: of all of it, of rows, or of 1 × 128 or 128 × 128 elements\nb_scale: f32 [b_scale_batch, b_scale_rows, b_scale_blocks], in, may be None: factors of b: of all of it, of rows, or of 128 × 128 elements\nactivation: i32 from 0 to 4, default 0: 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu\nprocessors: i32 from 1 to 1024, default 132: multiprocessors of the device, by which tiles and pieces are chosen\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(8, parbake_bmm(out, partial, tickets, a, b, bias, a_scale, b_scale; activation: i32, processors: i32));
+c_abi!(12, parbake_bmm(out, partial, tickets, a, b, bias, a_scale, b_scale; activation: i32, processors: i32));
 tvm_ffi! {
-    9,
+    13,
     __tvm_ffi_group_mm,
     __tvm_ffi__metadata_group_mm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_group_mm = "Products of rows with the matrix of their group: out = activation(a_scale · b_scale · a b[group]ᵀ + bias[group])\n\nout: out_dtype [m, n], in and out: the results; rows of no group stay as they are\na: dtype [tokens, k], in: the rows\nb: dtype [matrices, n, k], in: a matrix for each group, as weights lie: a row for each column of out. Matrices [k, n] are given as their transposed view\nindptr: i32 [groups+1], in, may be None: where the rows of each group begin. One of indptr, lengths and ids says which rows are a group's\nlengths: i32 [groups], in, may be None: how many rows each group has: those of group g are g · m / groups and the following\nids: i32 [m], in, may be None: the group of each row; what is no group has no results. Rows of one group should be neighbours: a tile is computed once for each group in it\nrows: i32 [m], in, may be None: for each row of out the row of a; what is no row has no results. Absent: the same row\nweights: i32 [groups], in, may be None: for each group its matrix; what is no matrix has no results. Absent: that of the same number\nbias: out_dtype [matrices, n], in, may be None: what is added to each row of a group\na_scale: f32 [a_scale_rows, a_scale_blocks], in, may be None: factors of a: of all of it, of rows, or of 1 × 128 or 128 × 128 elements\nb_scale: f32 [b_scale_matrices, b_scale_rows, b_scale_blocks], in, may be None: factors of b: of all of it, of each matrix, of rows, or of 128 × 128 elements\nactivation: i32 from 0 to 4, default 0: 0: none, 1: silu, 2: gelu, 3: gelu_tanh, 4: relu\ntile_rows: i32 from 0 to 128, default 0: rows of a tile: 16, 64 or 128; 0: by the mean of groups\nprocessors: i32 from 1 to 1024, default 132: multiprocessors of the device, by which tiles are chosen\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(9, parbake_group_mm(out, a, b, indptr, lengths, ids, rows, weights, bias, a_scale, b_scale; activation: i32, tile_rows: i32, processors: i32));
+c_abi!(13, parbake_group_mm(out, a, b, indptr, lengths, ids, rows, weights, bias, a_scale, b_scale; activation: i32, tile_rows: i32, processors: i32));
 tvm_ffi! {
-    10,
+    14,
     __tvm_ffi_moe_align,
     __tvm_ffi__metadata_moe_align = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_moe_align = "Sorts the choices of tokens by expert, each expert's padded to whole tiles: what a grouped product takes, and where each choice went\n\nrows: i32 [capacity], out: for each place the token that goes there; −1 where none does. Choices of one expert are in the order of tokens\ntile_experts: i32 [tiles], out, may be None: for each tile the expert of its places, counted from `first`; −1 behind the last\nindptr: i32 [experts+1], out: where the places of each expert begin, and behind the last one's\nplaces: i32 [tokens, k], out: where each choice went; −1: its expert is not here\nids: i32 [tokens, k], in: the experts that were chosen. Those that are not here, negative ones among them, are left out\ntile: i32 from 1 to 1024, default 1: places of a tile; 1: nothing is padded\nfirst: i32 from 0 to 2147475455, default 0: the first expert that is here\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(10, parbake_moe_align(rows, tile_experts, indptr, places, ids; tile: i32, first: i32));
+c_abi!(14, parbake_moe_align(rows, tile_experts, indptr, places, ids; tile: i32, first: i32));
 tvm_ffi! {
-    11,
+    15,
     __tvm_ffi_moe_finalize,
     __tvm_ffi__metadata_moe_finalize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_moe_finalize = "What the experts of each token made of it, weighted and added up in the order of its choices: out[t] = Σ_j weights[t, j] · x[places[t, j]]\n\nout: dtype [tokens, hidden], out: the sums; 0 for a token without a choice that went anywhere\nx: dtype [capacity, hidden], in: what the experts made of the choices. Rows that no choice went to are not read\nplaces: i32 [tokens, k], in: where each choice went, as moe_align says; −1: nowhere, and it adds nothing whatever its weight\nweights: f32 [tokens, k], in: the weights of the choices\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(11, parbake_moe_finalize(out, x, places, weights; ));
+c_abi!(15, parbake_moe_finalize(out, x, places, weights; ));
 tvm_ffi! {
-    12,
+    16,
     __tvm_ffi_moe_gate_up,
     __tvm_ffi__metadata_moe_gate_up = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_moe_gate_up = "The first half of a layer of experts in one launch: out = activation(x gateᵀ + bias) · (x upᵀ + bias), each row by its expert, rows gathered\n\nout: dtype [m, inner], in and out: the activated products; rows of no expert stay as they are\nx: dtype [tokens, hidden], in: a row for each token, at multiples of 16 bytes\nw: dtype [experts, 2*inner, hidden], in: of each expert the rows of gate, then those of up, at multiples of 16 bytes\nindptr: i32 [experts+1], in: where the rows of out of each expert begin, as moe_align says\nrows: i32 [m], in: for each row of out the row of x, as moe_align says; what is no row has no results\nbias: dtype [experts, 2*inner], in, may be None: what is added to both products of each expert\nactivation: i32 from 0 to 3, default 0: of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both clamped by limit\nlimit: f32 from 0 to 65504, default 7: for activation 3: gate is at most this, up at most this and at least its negative\nprocessors: i32 from 1 to 1024, default 132: multiprocessors of the device, by which tiles are chosen\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(12, parbake_moe_gate_up(out, x, w, indptr, rows, bias; activation: i32, limit: f64, processors: i32));
+c_abi!(16, parbake_moe_gate_up(out, x, w, indptr, rows, bias; activation: i32, limit: f64, processors: i32));
 tvm_ffi! {
-    13,
+    17,
     __tvm_ffi_moe_gate_up_quant,
     __tvm_ffi__metadata_moe_gate_up_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_moe_gate_up_quant = "The first half of a layer of experts with 8 bits in one launch: h = activation(x gateᵀ) · (x upᵀ), each row by its expert, rows gathered; for each 128 columns scale = amax(h) / 448, out = h / scale\n\nout: e4m3 [m, inner], in and out: the activated products over their scales; rows of no expert stay as they are\nscale: f32 [m, inner/128], in and out: for each group of 128 columns what out is to be multiplied by: max(amax, eps) / 448; rows of no expert stay as they are\nx: e4m3 [tokens, hidden], in: a row for each token, at multiples of 16 bytes\nx_scale: f32 [tokens, hidden/128], in: factors of groups of 128 elements of x\nw: e4m3 [experts, 2*inner, hidden], in: of each expert the rows of gate, then those of up, at multiples of 16 bytes\nw_scale: f32 [experts, 2*inner/128, hidden/128], in: factors of blocks of 128 × 128 elements of w\nindptr: i32 [experts+1], in: where the rows of out of each expert begin, as moe_align says\nrows: i32 [m], in: for each row of out the row of x, as moe_align says; what is no row has no results\nactivation: i32 from 0 to 3, default 0: of gate: 0 silu, 1 gelu, 2 gelu_tanh; 3: gate · sigmoid(1.702 gate) · (up + 1), both clamped by limit\nlimit: f32 from 0 to 65504, default 7: for activation 3: gate is at most this, up at most this and at least its negative\neps: f32 from 0.000000000000000000000000000001 to 65504, default 0.0000000001: least amax that counts\nprocessors: i32 from 1 to 1024, default 132: multiprocessors of the device, by which tiles are chosen\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(13, parbake_moe_gate_up_quant(out, scale, x, x_scale, w, w_scale, indptr, rows; activation: i32, limit: f64, eps: f64, processors: i32));
+c_abi!(17, parbake_moe_gate_up_quant(out, scale, x, x_scale, w, w_scale, indptr, rows; activation: i32, limit: f64, eps: f64, processors: i32));
 tvm_ffi! {
-    14,
+    18,
     __tvm_ffi_moe_route,
     __tvm_ffi__metadata_moe_route = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_moe_route = "Which experts each token goes to and with which weights: the k best by softmax or sigmoid, with a bias and within the best groups if asked for\n\nweights: f32 [tokens, k], out: what the outputs of the experts are multiplied by\nids: i32 [tokens, k], out: the experts, the best first, of equal ones the first\nlogits: dtype [tokens, experts], in: the logits of the router. A NaN counts as −inf where experts are chosen, and makes all weights of its token NaN\nbias: f32 [experts], in, may be None: added to the scores by which experts are chosen, and not to the weights; absent: none\nscoring: i32 from 0 to 2, default 0: the score of an expert: 0 softmax over all logits, 1 sigmoid of its logit, 2 its logit, and the weights are a softmax over the k that are chosen\nrenormalize: bool from 0 to 1, default 1: whether scores are divided by their sum over the k experts and 1e-20; has no effect on scoring 2\ngroups: i32 from 1 to 32, default 1: groups of experts that follow each other, all of one size\nkept_groups: i32 from 1 to 32, default 1: groups whose experts may be chosen: those whose best scores, bias included, add up to most, of equal ones the first\ngroup_best: i32 from 1 to 2, default 2: how many scores of a group are added up: the best one or the best two\nscale: f32 from -65504 to 65504, default 1: what the weights are multiplied by at last\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(14, parbake_moe_route(weights, ids, logits, bias; scoring: i32, renormalize: bool, groups: i32, kept_groups: i32, group_best: i32, scale: f64));
+c_abi!(18, parbake_moe_route(weights, ids, logits, bias; scoring: i32, renormalize: bool, groups: i32, kept_groups: i32, group_best: i32, scale: f64));
 tvm_ffi! {
-    15,
+    19,
     __tvm_ffi_fused_add_rmsnorm,
     __tvm_ffi__metadata_fused_add_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fused_add_rmsnorm = "In place: residual = x + residual, then x = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias)\n\nx: dtype [rows, hidden], in and out: the rows; becomes the normalised sums\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(15, parbake_fused_add_rmsnorm(x, residual, weight; eps: f64, weight_bias: f64));
+c_abi!(19, parbake_fused_add_rmsnorm(x, residual, weight; eps: f64, weight_bias: f64));
 tvm_ffi! {
-    16,
+    20,
     __tvm_ffi_fused_add_rmsnorm_quant,
     __tvm_ffi__metadata_fused_add_rmsnorm_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fused_add_rmsnorm_quant = "residual = x + residual in place, out = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias) / scale in 8 bits\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\nscale: f32 [1], in, may be None: what out is to be multiplied by, positive; absent: scale_value\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nscale_value: f32 from 0.000000000000000000000000000001 to 1000000000000000000000000000000, default 1: the scale where there is no tensor\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(16, parbake_fused_add_rmsnorm_quant(out, residual, x, weight, scale; eps: f64, weight_bias: f64, scale_value: f64));
+c_abi!(20, parbake_fused_add_rmsnorm_quant(out, residual, x, weight, scale; eps: f64, weight_bias: f64, scale_value: f64));
 tvm_ffi! {
-    17,
+    21,
     __tvm_ffi_fused_add_rmsnorm_quant_per_token,
     __tvm_ffi__metadata_fused_add_rmsnorm_quant_per_token = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fused_add_rmsnorm_quant_per_token = "residual = x + residual in place, y = residual / sqrt(mean(residual²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale in 8 bits\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nscale: f32 [rows], out: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344\nresidual: dtype [rows, hidden], in and out: added to x; becomes the sums, rounded. The norm is of the sums before they are rounded\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nfloor: f32 from 0.000000000000000000000000000001 to 65504, default 0.0000000001: least amax that counts\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(17, parbake_fused_add_rmsnorm_quant_per_token(out, scale, residual, x, weight; eps: f64, weight_bias: f64, floor: f64));
+c_abi!(21, parbake_fused_add_rmsnorm_quant_per_token(out, scale, residual, x, weight; eps: f64, weight_bias: f64, floor: f64));
 tvm_ffi! {
-    18,
+    22,
     __tvm_ffi_gated_rmsnorm,
     __tvm_ffi__metadata_gated_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_gated_rmsnorm = "RMS norm with a gate: out = norm(x) · weight · silu(gate), or norm(x · silu(gate)) · weight\n\nout: dtype [rows, hidden], out: the result\nx: dtype [rows, hidden], in: the rows\ngate: dtype [rows, hidden], in: the gates, before silu: gate / (1 + exp(−gate))\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\norder: i32 from 0 to 1, default 0: 0: norm, then gate. 1: gate, then norm\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(18, parbake_gated_rmsnorm(out, x, gate, weight; eps: f64, order: i32));
+c_abi!(22, parbake_gated_rmsnorm(out, x, gate, weight; eps: f64, order: i32));
 tvm_ffi! {
-    19,
+    23,
     __tvm_ffi_layernorm,
     __tvm_ffi__metadata_layernorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_layernorm = "Norm of rows by mean and variance: out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias\n\nout: dtype [rows, hidden], out: the normalised rows\nx: dtype [rows, hidden], in: the rows\nweight: f32 [hidden], in: a factor for each column\nbias: f32 [hidden], in: added to each column\neps: f32 from 0 to 1, default 0.000001: added to the variance\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(19, parbake_layernorm(out, x, weight, bias; eps: f64));
+c_abi!(23, parbake_layernorm(out, x, weight, bias; eps: f64));
 tvm_ffi! {
-    20,
+    24,
     __tvm_ffi_layernorm_quant,
     __tvm_ffi__metadata_layernorm_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_layernorm_quant = "Norm of rows by mean and variance in 8 bits: out = ((x − mean(x)) / sqrt(var(x) + eps) · weight + bias) / scale\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nx: dtype [rows, hidden], in: the rows\nweight: f32 [hidden], in: a factor for each column\nbias: f32 [hidden], in: added to each column\nscale: f32 [1], in, may be None: what out is to be multiplied by, positive; absent: scale_value\neps: f32 from 0 to 1, default 0.000001: added to the variance\nscale_value: f32 from 0.000000000000000000000000000001 to 1000000000000000000000000000000, default 1: the scale where there is no tensor\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(20, parbake_layernorm_quant(out, x, weight, bias, scale; eps: f64, scale_value: f64));
+c_abi!(24, parbake_layernorm_quant(out, x, weight, bias, scale; eps: f64, scale_value: f64));
 tvm_ffi! {
-    21,
+    25,
     __tvm_ffi_qk_rmsnorm,
     __tvm_ffi__metadata_qk_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_qk_rmsnorm = "Root-mean-square norm of every head of queries and keys, in place: q = q / sqrt(mean(q²) + eps) · (q_weight + weight_bias), k alike\n\nq: dtype [tokens, q_heads, head_dim], in and out: the queries; become their norms\nk: dtype [tokens, kv_heads, head_dim], in and out: the keys; become their norms. May lie between the queries, as slices of one tensor do\nq_weight: dtype [head_dim], in: a factor for each element of a head of q\nk_weight: dtype [head_dim], in: a factor for each element of a head of k\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(21, parbake_qk_rmsnorm(q, k, q_weight, k_weight; eps: f64, weight_bias: f64));
+c_abi!(25, parbake_qk_rmsnorm(q, k, q_weight, k_weight; eps: f64, weight_bias: f64));
 tvm_ffi! {
-    22,
+    26,
     __tvm_ffi_rmsnorm,
     __tvm_ffi__metadata_rmsnorm = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_rmsnorm = "Root-mean-square norm of rows: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias)\n\nout: dtype [rows, hidden], out: the normalised rows\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(22, parbake_rmsnorm(out, x, weight; eps: f64, weight_bias: f64));
+c_abi!(26, parbake_rmsnorm(out, x, weight; eps: f64, weight_bias: f64));
 tvm_ffi! {
-    23,
+    27,
     __tvm_ffi_rmsnorm_quant,
     __tvm_ffi__metadata_rmsnorm_quant = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_rmsnorm_quant = "Root-mean-square norm of rows in 8 bits: out = x / sqrt(mean(x²) + eps) · (weight + weight_bias) / scale\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\nscale: f32 [1], in, may be None: what out is to be multiplied by, positive; absent: scale_value\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nscale_value: f32 from 0.000000000000000000000000000001 to 1000000000000000000000000000000, default 1: the scale where there is no tensor\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(23, parbake_rmsnorm_quant(out, x, weight, scale; eps: f64, weight_bias: f64, scale_value: f64));
+c_abi!(27, parbake_rmsnorm_quant(out, x, weight, scale; eps: f64, weight_bias: f64, scale_value: f64));
 tvm_ffi! {
-    24,
+    28,
     __tvm_ffi_rmsnorm_quant_per_token,
     __tvm_ffi__metadata_rmsnorm_quant_per_token = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_rmsnorm_quant_per_token = "Root-mean-square norm of rows in 8 bits: y = x / sqrt(mean(x²) + eps) · (weight + weight_bias), for each row scale = amax(y) / largest, out = y / scale\n\nout: out_dtype [rows, hidden], out: the normalised rows over the scale; beyond the largest number it is that number\nscale: f32 [rows], out: for each row what out is to be multiplied by: max(amax, floor) / 448, for e5m2 / 57344\nx: dtype [rows, hidden], in: the rows\nweight: dtype [hidden], in: a factor for each column\neps: f32 from 0 to 1, default 0.000001: added to the mean square\nweight_bias: f32 from -65504 to 65504, default 0: added to each weight: 1 for weights stored as their difference from one\nfloor: f32 from 0.000000000000000000000000000001 to 65504, default 0.0000000001: least amax that counts\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(24, parbake_rmsnorm_quant_per_token(out, scale, x, weight; eps: f64, weight_bias: f64, floor: f64));
+c_abi!(28, parbake_rmsnorm_quant_per_token(out, scale, x, weight; eps: f64, weight_bias: f64, floor: f64));
 tvm_ffi! {
-    25,
+    29,
     __tvm_ffi_append_paged_kv_cache,
     __tvm_ffi__metadata_append_paged_kv_cache = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_append_paged_kv_cache = "Keys and values of tokens into the pages of a cache: cache[slot(token)] = token\n\nk_cache: dtype [pages, page_size, heads, head_dim], in and out: pages of keys\nv_cache: dtype [pages, page_size, heads, head_dim], in and out: pages of values\nkey: dtype [tokens, heads, head_dim], in: keys of the tokens\nvalue: dtype [tokens, heads, head_dim], in: values of the tokens\nbatch_indices: i32 [tokens], in: request of each token; a negative one: the token goes nowhere\npositions: i32 [tokens], in: position of each token in its request; a negative one: the token goes nowhere\nkv_indices: i32 [kv_pages], in: pages of all requests; a negative one: its tokens go nowhere\nkv_indptr: i32 [batch+1], in: where the pages of each request begin in kv_indices\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(25, parbake_append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr; ));
+c_abi!(29, parbake_append_paged_kv_cache(k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr; ));
 tvm_ffi! {
-    26,
+    30,
     __tvm_ffi_append_paged_mla_kv_cache,
     __tvm_ffi__metadata_append_paged_mla_kv_cache = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_append_paged_mla_kv_cache = "Compressed keys and values, and rotary keys, of tokens into the pages of two caches\n\nckv_cache: dtype [pages, page_size, ckv_dim], in and out: pages of compressed keys and values\nkpe_cache: dtype [pages, page_size, kpe_dim], in and out: pages of rotary keys\nckv: dtype [tokens, ckv_dim], in: compressed keys and values of the tokens\nkpe: dtype [tokens, kpe_dim], in: rotary keys of the tokens\nbatch_indices: i32 [tokens], in: request of each token; a negative one: the token goes nowhere\npositions: i32 [tokens], in: position of each token in its request; a negative one: the token goes nowhere\nkv_indices: i32 [kv_pages], in: pages of all requests; a negative one: its tokens go nowhere\nkv_indptr: i32 [batch+1], in: where the pages of each request begin in kv_indices\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(26, parbake_append_paged_mla_kv_cache(ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr; ));
+c_abi!(30, parbake_append_paged_mla_kv_cache(ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr; ));
 tvm_ffi! {
-    27,
+    31,
     __tvm_ffi_concat_mla_k,
     __tvm_ffi__metadata_concat_mla_k = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_concat_mla_k = "Keys of multi-head latent attention: the columns of k_nope of each head, then those of k_rope\n\nk: dtype [tokens, heads, nope_dim+rope_dim], out: the keys\nk_nope: dtype [tokens, heads, nope_dim], in: the columns of each head\nk_rope: dtype [tokens, 1, rope_dim], in: the columns that all heads share\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(27, parbake_concat_mla_k(k, k_nope, k_rope; ));
+c_abi!(31, parbake_concat_mla_k(k, k_nope, k_rope; ));
 tvm_ffi! {
-    28,
+    32,
     __tvm_ffi_copy_blocks,
     __tvm_ffi__metadata_copy_blocks = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_copy_blocks = "Blocks of two caches copied within them, for each pair (source, destination)\n\nk_cache: dtype [blocks, block], in and out: blocks of keys\nv_cache: dtype [blocks, block], in and out: blocks of values\nblock_mapping: i64 [pairs, 2], in: source and destination of each copy; none if one does not exist. A destination is in no other pair\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(28, parbake_copy_blocks(k_cache, v_cache, block_mapping; ));
+c_abi!(32, parbake_copy_blocks(k_cache, v_cache, block_mapping; ));
 tvm_ffi! {
-    29,
+    33,
     __tvm_ffi_embedding,
     __tvm_ffi__metadata_embedding = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_embedding = "Rows of a table by number: out[i] = table[ids[i] - first]; zeros where the table has no such row\n\nout: dtype [tokens, hidden], out: the rows, bit for bit\nids: index [tokens], in: which rows\ntable: dtype [vocab, hidden], in: the table\nfirst: i32 from 0 to 2147483647, default 0: the number of the table's first row: other than 0 where a table is shared out among devices, and their outputs are added\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(29, parbake_embedding(out, ids, table; first: i32));
+c_abi!(33, parbake_embedding(out, ids, table; first: i32));
 tvm_ffi! {
-    30,
+    34,
     __tvm_ffi_get_batch_indices_positions,
     __tvm_ffi__metadata_get_batch_indices_positions = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_get_batch_indices_positions = "For each appended token its request and its position there\n\nbatch_indices: i32 [nnz], out: request of each token; -1 for a token of none\npositions: i32 [nnz], out: position of each token; -1 for a token of none\nappend_indptr: i32 [batch+1], in: where the tokens of each request begin\nseq_lens: i32 [batch], in: tokens of each request, the appended ones among them\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(30, parbake_get_batch_indices_positions(batch_indices, positions, append_indptr, seq_lens; ));
+c_abi!(34, parbake_get_batch_indices_positions(batch_indices, positions, append_indptr, seq_lens; ));
 tvm_ffi! {
-    31,
+    35,
     __tvm_ffi_get_seq_lens,
     __tvm_ffi__metadata_get_seq_lens = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_get_seq_lens = "Tokens of each request of a paged cache: max(pages − 1, 0) · page_size + kv_last_page_len\n\nseq_lens: i32 [batch], out: tokens of each request\nkv_indptr: i32 [batch+1], in: where the pages of each request begin\nkv_last_page_len: i32 [batch], in: tokens of the last page of each request\npage_size: i32 from 1 to 1048576: tokens of a page\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(31, parbake_get_seq_lens(seq_lens, kv_indptr, kv_last_page_len; page_size: i32));
+c_abi!(35, parbake_get_seq_lens(seq_lens, kv_indptr, kv_last_page_len; page_size: i32));
 tvm_ffi! {
-    32,
+    36,
     __tvm_ffi_amax,
     __tvm_ffi__metadata_amax = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_amax = "Largest magnitudes of 512 shares of a matrix: the largest of them is max(|x|)\n\nout: f32 [512], out: the largest magnitude of each share; empty shares have 0\nx: dtype [rows, hidden], in: the elements\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(32, parbake_amax(out, x; ));
+c_abi!(36, parbake_amax(out, x; ));
 tvm_ffi! {
-    33,
+    37,
     __tvm_ffi_block_scale_interleave,
     __tvm_ffi__metadata_block_scale_interleave = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_block_scale_interleave = "Block scales, row by row, to tiles of 128 rows × 4 columns\n\nout: u8 [pad(rows,128), pad(columns,4)], out: the tiles; 0 where there is no scale\nx: u8 [rows, columns], in: the scales\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(33, parbake_block_scale_interleave(out, x; ));
+c_abi!(37, parbake_block_scale_interleave(out, x; ));
 tvm_ffi! {
-    34,
+    38,
     __tvm_ffi_fp4_dequantize,
     __tvm_ffi__metadata_fp4_dequantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fp4_dequantize = "Values of NVFP4 or MXFP4: out = x · scale · global_scale\n\nout: dtype [rows, 2*pairs], out: the values\nx: u8 [rows, pairs], in: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], in: codes of the scales\nglobal_scale: f32 [1], in, may be None: what values are multiplied by, 1 if absent: the reciprocal of what the quantiser was given\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(34, parbake_fp4_dequantize(out, x, scale, global_scale; layout: i32, format: i32));
+c_abi!(38, parbake_fp4_dequantize(out, x, scale, global_scale; layout: i32, format: i32));
 tvm_ffi! {
-    35,
+    39,
     __tvm_ffi_fp4_quantize,
     __tvm_ffi__metadata_fp4_quantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fp4_quantize = "4-bit floating point (e2m1) with a scale for each block of a row: NVFP4 or MXFP4\n\nout: u8 [rows, hidden/2], out: the quantised elements, two to a byte, the first one in the low half\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nglobal_scale: f32 [1], in, may be None: NVFP4 only: what the scales are multiplied by, as 448 · 6 / max(|x|), 1 if absent; positive and finite, read on the device\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\nformat: i32 from 0 to 1, default 0: 0 NVFP4, 1 MXFP4\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(35, parbake_fp4_quantize(out, scale, x, global_scale; layout: i32, format: i32));
+c_abi!(39, parbake_fp4_quantize(out, scale, x, global_scale; layout: i32, format: i32));
 tvm_ffi! {
-    36,
+    40,
     __tvm_ffi_fp8_quantize_per_block,
     __tvm_ffi__metadata_fp8_quantize_per_block = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fp8_quantize_per_block = "8-bit floating point with a scale for each tile of 128 × 128: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: f32 [rows/128, hidden/128], out: what an element of a tile of out stands for\nx: dtype [rows, hidden], in: the elements\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\npower_of_two: bool from 0 to 1, default 0: 1: scales are rounded up to powers of two\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(36, parbake_fp8_quantize_per_block(out, scale, x; eps: f64, power_of_two: bool));
+c_abi!(40, parbake_fp8_quantize_per_block(out, scale, x; eps: f64, power_of_two: bool));
 tvm_ffi! {
-    37,
+    41,
     __tvm_ffi_fp8_quantize_per_tensor,
     __tvm_ffi__metadata_fp8_quantize_per_tensor = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fp8_quantize_per_tensor = "8-bit floating point with a given scale for the whole tensor: out = x · (1 / scale), saturated\n\nout: out_dtype [rows, hidden], out: the quantised elements\nx: dtype [rows, hidden], in: the elements\nscale: f32 [1], in: what an element of out stands for: positive and finite, read on the device\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(37, parbake_fp8_quantize_per_tensor(out, x, scale; ));
+c_abi!(41, parbake_fp8_quantize_per_tensor(out, x, scale; ));
 tvm_ffi! {
-    38,
+    42,
     __tvm_ffi_fp8_quantize_per_tensor_dynamic,
     __tvm_ffi__metadata_fp8_quantize_per_tensor_dynamic = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fp8_quantize_per_tensor_dynamic = "8-bit floating point with one scale, from the largest magnitudes that amax found: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: f32 [1], out: what an element of out stands for\nx: dtype [rows, hidden], in: the elements\namax: f32 [512], in: the largest magnitudes of shares of x: what the op amax gives\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(38, parbake_fp8_quantize_per_tensor_dynamic(out, scale, x, amax; eps: f64));
+c_abi!(42, parbake_fp8_quantize_per_tensor_dynamic(out, scale, x, amax; eps: f64));
 tvm_ffi! {
-    39,
+    43,
     __tvm_ffi_fp8_quantize_per_token,
     __tvm_ffi__metadata_fp8_quantize_per_token = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fp8_quantize_per_token = "8-bit floating point with a scale for each row: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: f32 [rows], out: what an element of a row of out stands for\nx: dtype [rows, hidden], in: the elements\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(39, parbake_fp8_quantize_per_token(out, scale, x; eps: f64));
+c_abi!(43, parbake_fp8_quantize_per_token(out, scale, x; eps: f64));
 tvm_ffi! {
-    40,
+    44,
     __tvm_ffi_fp8_quantize_per_token_group,
     __tvm_ffi__metadata_fp8_quantize_per_token_group = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_fp8_quantize_per_token_group = "8-bit floating point with a scale for each 128 elements of a row: scale = max(amax, eps) / largest, out = x · (1 / scale)\n\nout: out_dtype [rows, hidden], out: the quantised elements\nscale: scale_dtype [rows, hidden/128], out: what an element of a group of out stands for; by rows or by columns\nx: dtype [rows, hidden], in: the elements\neps: f32 from 0.000000000000000000000000000001 to 1, default 0.0000000001: the least amax of a scale\npower_of_two: bool from 0 to 1, default 0: 1: scales that are numbers are rounded up to powers of two\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(40, parbake_fp8_quantize_per_token_group(out, scale, x; eps: f64, power_of_two: bool));
+c_abi!(44, parbake_fp8_quantize_per_token_group(out, scale, x; eps: f64, power_of_two: bool));
 tvm_ffi! {
-    41,
+    45,
     __tvm_ffi_mxfp8_dequantize,
     __tvm_ffi__metadata_mxfp8_dequantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_mxfp8_dequantize = "Values of MXFP8: out = x · 2^(scale − 127)\n\nout: dtype [rows, hidden], out: the values\nx: e4m3 [rows, hidden], in: the quantised elements\nscale: u8 [scale_rows, scale_columns], in: codes of the scales of each 32 elements\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(41, parbake_mxfp8_dequantize(out, x, scale; layout: i32));
+c_abi!(45, parbake_mxfp8_dequantize(out, x, scale; layout: i32));
 tvm_ffi! {
-    42,
+    46,
     __tvm_ffi_mxfp8_quantize,
     __tvm_ffi__metadata_mxfp8_quantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_mxfp8_quantize = "MXFP8: e4m3 with a power of two (UE8M0) as the scale of each 32 elements of a row\n\nout: e4m3 [rows, hidden], out: the quantised elements\nscale: u8 [scale_rows, scale_columns], out: codes of the scales\nx: dtype [rows, hidden], in: the elements\nlayout: i32 from 0 to 2, default 2: of the scales: 2 row by row, 0 tiles of 128 × 4, 1 tiles of 8 × 4\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(42, parbake_mxfp8_quantize(out, scale, x; layout: i32));
+c_abi!(46, parbake_mxfp8_quantize(out, scale, x; layout: i32));
 tvm_ffi! {
-    43,
+    47,
     __tvm_ffi_packbits,
     __tvm_ffi__metadata_packbits = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_packbits = "Eight booleans to a byte\n\nout: u8 [n/8], out: the packed bits; 0 beyond the last element\nx: dtype [n], in: the elements: a bit is set where one is not 0\nlittle: bool from 0 to 1, default 0: 1: the first element is the lowest bit, not the highest\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(43, parbake_packbits(out, x; little: bool));
+c_abi!(47, parbake_packbits(out, x; little: bool));
 tvm_ffi! {
-    44,
+    48,
     __tvm_ffi_packed_indptr,
     __tvm_ffi__metadata_packed_indptr = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_packed_indptr = "Where packed segments begin: the running sum of ceil(length / 8)\n\nout: i32 [batch+1], out: begins of the packed segments, and the end\nindptr: index [batch+1], in: begins of the segments, and the end\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(44, parbake_packed_indptr(out, indptr; ));
+c_abi!(48, parbake_packed_indptr(out, indptr; ));
 tvm_ffi! {
-    45,
+    49,
     __tvm_ffi_segment_packbits,
     __tvm_ffi__metadata_segment_packbits = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_segment_packbits = "Eight booleans to a byte, each segment by itself\n\nout: u8 [packed], out: the packed bits; 0 beyond the last segment\nx: dtype [n], in: the elements: a bit is set where one is not 0\nindptr: index [batch+1], in: begins of the segments in x, and the end\nout_indptr: i32 [batch+1], in: begins of the segments in out, and the end: what packed_indptr gives\nlittle: bool from 0 to 1, default 0: 1: the first element is the lowest bit, not the highest\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(45, parbake_segment_packbits(out, x, indptr, out_indptr; little: bool));
+c_abi!(49, parbake_segment_packbits(out, x, indptr, out_indptr; little: bool));
 tvm_ffi! {
-    46,
+    50,
     __tvm_ffi_apply_rope,
     __tvm_ffi__metadata_apply_rope = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_apply_rope = "Rotary embedding of queries and keys: pairs of columns turned by position · theta^(-2i/rotary_dim) / scale\n\nq_out: dtype [tokens, q_heads, head_dim], out: the turned queries\nk_out: dtype [tokens, kv_heads, head_dim], out: the turned keys\nq: dtype [tokens, q_heads, head_dim], in: the queries\nk: dtype [tokens, kv_heads, head_dim], in: the keys\npos_ids: index [tokens], in, may be None: position of each token\nindptr: index [batch+1], in, may be None: without pos_ids: segment b is the tokens from indptr[b] to before indptr[b + 1]\noffsets: index [batch], in, may be None: with indptr: position of the first token of each segment\nrotary_dim: i32 from 0 to 512, default 0: columns that are turned, an even number; 0: all of them\ninterleave: bool from 0 to 1, default 0: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2)\nrope_scale: f32 from 0.000001 to 1000000, default 1: what frequencies are divided by\nrope_theta: f32 from 1 to 1000000000000000000000000000000, default 10000: base of the frequencies\nlow_freq_factor: f32 from 0 to 1000000, default 1: with old_context_len: turns in the old context up to which frequencies are divided by rope_scale\nhigh_freq_factor: f32 from 0 to 1000000, default 4: with old_context_len: turns in the old context from which frequencies are kept\nold_context_len: f32 from 0 to 1000000000, default 0: context length before the scaling of Llama 3.1; 0: every frequency is divided by rope_scale\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(46, parbake_apply_rope(q_out, k_out, q, k, pos_ids, indptr, offsets; rotary_dim: i32, interleave: bool, rope_scale: f64, rope_theta: f64, low_freq_factor: f64, high_freq_factor: f64, old_context_len: f64));
+c_abi!(50, parbake_apply_rope(q_out, k_out, q, k, pos_ids, indptr, offsets; rotary_dim: i32, interleave: bool, rope_scale: f64, rope_theta: f64, low_freq_factor: f64, high_freq_factor: f64, old_context_len: f64));
 tvm_ffi! {
-    47,
+    51,
     __tvm_ffi_rope_cos_sin_cache,
     __tvm_ffi__metadata_rope_cos_sin_cache = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_rope_cos_sin_cache = "Rotary embedding of queries and keys: pairs of columns turned by the cosines and sines of a cache\n\nq_out: dtype [tokens, q_heads, head_dim], out: the turned queries\nk_out: dtype [tokens, kv_heads, head_dim], out: the turned keys\nq: dtype [tokens, q_heads, head_dim], in: the queries\nk: dtype [tokens, kv_heads, head_dim], in: the keys\npositions: index [tokens], in: position of each token: its row of the cache. A token of another position is copied\ncos_sin_cache: f32 [max_position, rotary_dim], in: for each position rotary_dim / 2 cosines, then as many sines\ninterleave: bool from 0 to 1, default 0: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2)\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(47, parbake_rope_cos_sin_cache(q_out, k_out, q, k, positions, cos_sin_cache; interleave: bool));
+c_abi!(51, parbake_rope_cos_sin_cache(q_out, k_out, q, k, positions, cos_sin_cache; interleave: bool));
 tvm_ffi! {
-    48,
+    52,
     __tvm_ffi_rope_quantize,
     __tvm_ffi__metadata_rope_quantize = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_rope_quantize = "Rotary embedding of queries and keys from a cache of sines, and conversion to FP8: saturate(x · scale)\n\nq_rope_out: quant [tokens, q_heads, rotary_dim], out: the turned columns of queries\nk_rope_out: quant [tokens, kv_heads, rotary_dim], out: the turned columns of keys\nq_nope_out: quant [tokens, q_heads, q_nope_dim], out, may be None: the other columns of queries\nk_nope_out: quant [tokens, kv_heads, k_nope_dim], out, may be None: the other columns of keys\nq_rope: dtype [tokens, q_heads, rotary_dim], in: columns of queries that are turned\nk_rope: dtype [tokens, kv_heads, rotary_dim], in: columns of keys that are turned\nq_nope: dtype [tokens, q_heads, q_nope_dim], in, may be None: columns of queries that are not; given if q_nope_out is\nk_nope: dtype [tokens, kv_heads, k_nope_dim], in, may be None: columns of keys that are not; given if k_nope_out is\npos_ids: index [tokens], in: row of the cache of sines for each token; a token of another position is not turned\ncos_sin_cache: f32 [max_position, rotary_dim], in: for each position rotary_dim / 2 cosines, then as many sines\ninterleave: bool from 0 to 1, default 0: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2)\nquant_scale_q: f32 from 0 to 1000000000000000000000000000000, default 1: what queries are multiplied by before they are rounded\nquant_scale_kv: f32 from 0 to 1000000000000000000000000000000, default 1: what keys are multiplied by before they are rounded\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(48, parbake_rope_quantize(q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_rope, k_rope, q_nope, k_nope, pos_ids, cos_sin_cache; interleave: bool, quant_scale_q: f64, quant_scale_kv: f64));
+c_abi!(52, parbake_rope_quantize(q_rope_out, k_rope_out, q_nope_out, k_nope_out, q_rope, k_rope, q_nope, k_nope, pos_ids, cos_sin_cache; interleave: bool, quant_scale_q: f64, quant_scale_kv: f64));
 tvm_ffi! {
-    49,
+    53,
     __tvm_ffi_rope_quantize_append,
     __tvm_ffi__metadata_rope_quantize_append = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_rope_quantize_append = "Rotary embedding, conversion to FP8, and keys and values into the pages of a cache, in one pass\n\nq_rope_out: quant [tokens, q_heads, rotary_dim], out: the turned columns of queries\nq_nope_out: quant [tokens, q_heads, q_nope_dim], out, may be None: the other columns of queries\nk_rope_cache: quant [pages, page_size, kv_heads, rotary_dim], in and out: the turned columns of keys go to the slots of their tokens\nk_nope_cache: quant [pages, page_size, kv_heads, k_nope_dim], in and out, may be None: so do the other columns of keys\nv_cache: quant [pages, page_size, kv_heads, v_dim], in and out, may be None: and the values\nq_rope: dtype [tokens, q_heads, rotary_dim], in: columns of queries that are turned\nk_rope: dtype [tokens, kv_heads, rotary_dim], in: columns of keys that are turned\nq_nope: dtype [tokens, q_heads, q_nope_dim], in, may be None: columns of queries that are not; given if q_nope_out is\nk_nope: dtype [tokens, kv_heads, k_nope_dim], in, may be None: columns of keys that are not; given if k_nope_cache is\nv: dtype [tokens, kv_heads, v_dim], in, may be None: values; given if v_cache is\npos_ids: index [tokens], in: row of the cache of sines for each token; a token of another position is not turned\ncos_sin_cache: f32 [max_position, rotary_dim], in: for each position rotary_dim / 2 cosines, then as many sines\nbatch_indices: i32 [tokens], in: request of each token; a negative one: the token goes nowhere\npositions: i32 [tokens], in: position of each token in its request; a negative one: the token goes nowhere\nkv_indices: i32 [kv_pages], in: pages of all requests; a negative one: its tokens go nowhere\nkv_indptr: i32 [batch+1], in: where the pages of each request begin in kv_indices\ninterleave: bool from 0 to 1, default 0: pairs are columns (2i, 2i + 1) instead of (i, i + rotary_dim / 2)\nquant_scale_q: f32 from 0 to 1000000000000000000000000000000, default 1: what queries are multiplied by before they are rounded\nquant_scale_kv: f32 from 0 to 1000000000000000000000000000000, default 1: what keys and values are multiplied by before they are rounded\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(49, parbake_rope_quantize_append(q_rope_out, q_nope_out, k_rope_cache, k_nope_cache, v_cache, q_rope, k_rope, q_nope, k_nope, v, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr; interleave: bool, quant_scale_q: f64, quant_scale_kv: f64));
+c_abi!(53, parbake_rope_quantize_append(q_rope_out, q_nope_out, k_rope_cache, k_nope_cache, v_cache, q_rope, k_rope, q_nope, k_nope, v, pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr; interleave: bool, quant_scale_q: f64, quant_scale_kv: f64));
 tvm_ffi! {
-    50,
+    54,
     __tvm_ffi_chain_speculative_sampling,
     __tvm_ffi__metadata_chain_speculative_sampling = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_chain_speculative_sampling = "Accepts draft tokens of speculative decoding up to the first that the target model refuses, and draws the next\n\ntokens: i32 [rows, drafts+1], out: accepted draft tokens, then the drawn one, then -1\naccepted: i32 [rows], in and out: increased by how many draft tokens are acceptable, each for itself\nemitted: i32 [rows], in and out: increased by how many draft tokens come before the drawn one\ndraft_probs: f32 [rows, drafts, vocab], in: probabilities that the draft model gave\ndraft_token_ids: i32 [rows, drafts], in: the draft tokens\ntarget_probs: f32 [rows, drafts+1, vocab], in: probabilities that the target model gives, also after the last draft token\nseeds: i64 [seed_count], in, may be None: seed of all or of each request, instead of `seed`\noffsets: i64 [offset_count], in, may be None: offset of all or of each request, instead of `offset`\nseed: i64 from 0 to 9007199254740991, default 0: key of the random numbers\noffset: i64 from 0 to 9007199254740991, default 0: where the random numbers begin: another one for each call\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(50, parbake_chain_speculative_sampling(tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets; seed: i64, offset: i64));
+c_abi!(54, parbake_chain_speculative_sampling(tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds, offsets; seed: i64, offset: i64));
 tvm_ffi! {
-    51,
+    55,
     __tvm_ffi_sample,
     __tvm_ffi__metadata_sample = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_sample = "A token from each row of probabilities or logits, of those that top-k, top-p and min-p keep\n\ntokens: index [rows], out: the tokens; 0 where there is nothing to draw from\nvalid: bool [rows], out: whether there was something to draw from\nx: f32 [sources, vocab], in: probabilities, which need not add up to 1, or logits\nindices: index [rows], in, may be None: the row of x for each token\ntop_ks: i32 [rows], in, may be None: a top_k for each token, instead of `top_k`\ntop_ps: f32 [rows], in, may be None: a top_p for each token, instead of `top_p`\nmin_ps: f32 [rows], in, may be None: a min_p for each token, instead of `min_p`\nseeds: i64 [seed_count], in, may be None: seed of all or of each token, instead of `seed`\noffsets: i64 [offset_count], in, may be None: offset of all or of each token, instead of `offset`\nlogits: bool from 0 to 1, default 0: whether x holds logits\ntop_k: i32 from -2147483648 to 2147483647, default 2147483647: tokens that are kept; as many as the vocabulary has or more: all\ntop_p: f32 from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, default 1: the share of the mass that the kept tokens have at least; 1: all\nmin_p: f32 from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, default 0: the least weight of a kept token, as a share of the greatest; 0: all\ntop_k_first: bool from 0 to 1, default 0: whether top_p is a share of the mass of the first top_k tokens, not of the whole row\nseed: i64 from 0 to 9007199254740991, default 0: key of the random numbers\noffset: i64 from 0 to 9007199254740991, default 0: where the random numbers begin: another one for each call\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(51, parbake_sample(tokens, valid, x, indices, top_ks, top_ps, min_ps, seeds, offsets; logits: bool, top_k: i32, top_p: f64, min_p: f64, top_k_first: bool, seed: i64, offset: i64));
+c_abi!(55, parbake_sample(tokens, valid, x, indices, top_ks, top_ps, min_ps, seeds, offsets; logits: bool, top_k: i32, top_p: f64, min_p: f64, top_k_first: bool, seed: i64, offset: i64));
 tvm_ffi! {
-    52,
+    56,
     __tvm_ffi_softmax,
     __tvm_ffi__metadata_softmax = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_softmax = "Probabilities of rows of logits: softmax(logits / temperature)\n\nprobs: f32 [rows, vocab], out: the probabilities\nlogits: dtype [rows, vocab], in: the logits\ntemperatures: f32 [rows], in, may be None: a temperature for each row, instead of `temperature`\ntemperature: f32 from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, default 1: what logits are divided by; 0 or below puts 1 on the first greatest\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(52, parbake_softmax(probs, logits, temperatures; temperature: f64));
+c_abi!(56, parbake_softmax(probs, logits, temperatures; temperature: f64));
 tvm_ffi! {
-    53,
+    57,
     __tvm_ffi_top_k,
     __tvm_ffi__metadata_top_k = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"bool\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_top_k = "The k greatest elements of each row and their indices, exactly\n\nvalues: dtype [rows, k], out: the greatest elements: in the order of their indices, or sorted, the greatest first\nindices: i64 [rows, k], out: where they are in the row\ninput: dtype [rows, cols], in: the rows; NaN is greater than everything, -0 equals 0\nsorted: bool from 0 to 1, default 0: whether the greatest come first, equal ones in the order in which ties are taken\ntie_break: i32 from 0 to 2, default 0: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(53, parbake_top_k(values, indices, input; sorted: bool, tie_break: i32));
+c_abi!(57, parbake_top_k(values, indices, input; sorted: bool, tie_break: i32));
 tvm_ffi! {
-    54,
+    58,
     __tvm_ffi_top_k_mask_logits,
     __tvm_ffi__metadata_top_k_mask_logits = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_top_k_mask_logits = "Of each row the k greatest logits, the others -inf\n\nmasked_logits: dtype [rows, vocab], out: the logits that stay, the others -inf\nlogits: dtype [rows, vocab], in: the logits; NaN is greater than everything, -0 equals 0\ntop_ks: i32 [rows], in, may be None: a top_k for each row, instead of `top_k`\ntop_k: i32 from -2147483648 to 2147483647, default 2147483647: elements that are kept; less than 1 counts as 1, vocab or more keeps all\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(54, parbake_top_k_mask_logits(masked_logits, logits, top_ks; top_k: i32));
+c_abi!(58, parbake_top_k_mask_logits(masked_logits, logits, top_ks; top_k: i32));
 tvm_ffi! {
-    55,
+    59,
     __tvm_ffi_top_k_page_table_transform,
     __tvm_ffi__metadata_top_k_page_table_transform = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_top_k_page_table_transform = "Page-table entries of the k greatest scores of each row\n\noutput_page_table: i32 [rows, k], out: entries of the page table, in the order of the scores; -1 beyond the row's scores\ninput: dtype [rows, max_len], in: the scores; NaN is greater than everything, -0 equals 0\nsrc_page_table: i32 [batch, max_len], in: the page table: an entry for each score\nlengths: i32 [rows], in: scores of each row; less than 0 counts as 0, more than max_len as that\nrow_to_batch: i32 [rows], in, may be None: the row of the page table for each row; without it, row i has row i\ntie_break: i32 from 0 to 2, default 0: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(55, parbake_top_k_page_table_transform(output_page_table, input, src_page_table, lengths, row_to_batch; tie_break: i32));
+c_abi!(59, parbake_top_k_page_table_transform(output_page_table, input, src_page_table, lengths, row_to_batch; tie_break: i32));
 tvm_ffi! {
-    56,
+    60,
     __tvm_ffi_top_k_ragged_transform,
     __tvm_ffi__metadata_top_k_ragged_transform = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_top_k_ragged_transform = "Where the k greatest scores of each row lie in a ragged array\n\noutput_indices: i32 [rows, k], out: indices plus offset, in the order of the scores; -1 beyond the row's scores\ninput: dtype [rows, max_len], in: the scores; NaN is greater than everything, -0 equals 0\noffsets: i32 [rows], in: what is added to the indices of each row\nlengths: i32 [rows], in: scores of each row; less than 0 counts as 0, more than max_len as that\ntie_break: i32 from 0 to 2, default 0: which of equal elements are taken: 0 or 1 those of smaller indices, 2 those of greater ones\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(56, parbake_top_k_ragged_transform(output_indices, input, offsets, lengths; tie_break: i32));
+c_abi!(60, parbake_top_k_ragged_transform(output_indices, input, offsets, lengths; tie_break: i32));
 tvm_ffi! {
-    57,
+    61,
     __tvm_ffi_top_k_renorm_probs,
     __tvm_ffi__metadata_top_k_renorm_probs = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"int\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_top_k_renorm_probs = "Of each row the k greatest probabilities over their sum, the others 0\n\nrenorm_probs: dtype [rows, vocab], out: the probabilities that are kept, over their sum, the others 0\nprobs: dtype [rows, vocab], in: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN\ntop_ks: i32 [rows], in, may be None: a top_k for each row, instead of `top_k`\ntop_k: i32 from -2147483648 to 2147483647, default 2147483647: elements that are kept; less than 1 counts as 1, vocab or more keeps all\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(57, parbake_top_k_renorm_probs(renorm_probs, probs, top_ks; top_k: i32));
+c_abi!(61, parbake_top_k_renorm_probs(renorm_probs, probs, top_ks; top_k: i32));
 tvm_ffi! {
-    58,
+    62,
     __tvm_ffi_top_p_renorm_probs,
     __tvm_ffi__metadata_top_p_renorm_probs = "{\"arg_const\":[],\"type_schema\":\"{\\\"type\\\":\\\"ffi.Function\\\",\\\"args\\\":[{\\\"type\\\":\\\"None\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"DLTensor*\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"DLTensor*\\\"}]},{\\\"type\\\":\\\"float\\\"},{\\\"type\\\":\\\"Optional\\\",\\\"args\\\":[{\\\"type\\\":\\\"str\\\"}]}]}\"}",
     __tvm_ffi__doc_top_p_renorm_probs = "Of each row the greatest probabilities that make up top_p of its sum, over theirs, the others 0\n\nrenorm_probs: dtype [rows, vocab], out: the probabilities that are kept, over their sum, the others 0\nprobs: dtype [rows, vocab], in: the probabilities; what is not positive counts as 0, NaN and +inf make the row NaN\ntop_ps: f32 [rows], in, may be None: a top_p for each row, instead of `top_p`\ntop_p: f32 from -340282346638528860000000000000000000000 to 340282346638528860000000000000000000000, default 1: the share of the sum that is kept at least; 0 or below keeps the greatest, 1 or above all\ntarget: None or auto: where the tensors are; host: on the CPU",
 }
-c_abi!(58, parbake_top_p_renorm_probs(renorm_probs, probs, top_ps; top_p: f64));
+c_abi!(62, parbake_top_p_renorm_probs(renorm_probs, probs, top_ps; top_p: f64));

@@ -6,6 +6,18 @@ mod act_and_mul_launch;
 mod act_and_mul_reference;
 #[path = "../kernels/activation/activation.rs"]
 mod activation;
+#[path = "../kernels/collective/all_gather/launch.rs"]
+mod all_gather_launch;
+#[path = "../kernels/collective/all_gather/reference.rs"]
+mod all_gather_reference;
+#[path = "../kernels/collective/all_reduce/launch.rs"]
+mod all_reduce_launch;
+#[path = "../kernels/collective/all_reduce/reference.rs"]
+mod all_reduce_reference;
+#[path = "../kernels/collective/all_reduce_rmsnorm/launch.rs"]
+mod all_reduce_rmsnorm_launch;
+#[path = "../kernels/collective/all_reduce_rmsnorm/reference.rs"]
+mod all_reduce_rmsnorm_reference;
 #[path = "../kernels/quantization/amax/launch.rs"]
 mod amax_launch;
 #[path = "../kernels/quantization/amax/reference.rs"]
@@ -46,6 +58,8 @@ mod cascade;
 mod chain_speculative_sampling_launch;
 #[path = "../kernels/sampling/chain_speculative_sampling/reference.rs"]
 mod chain_speculative_sampling_reference;
+#[path = "../kernels/collective/collective.rs"]
+mod collective;
 #[path = "../kernels/page/concat_mla_k/launch.rs"]
 mod concat_mla_k_launch;
 #[path = "../kernels/page/concat_mla_k/reference.rs"]
@@ -188,6 +202,10 @@ mod qk_rmsnorm_launch;
 mod qk_rmsnorm_reference;
 #[path = "../kernels/quantization/quantization.rs"]
 mod quantization;
+#[path = "../kernels/collective/reduce_scatter/launch.rs"]
+mod reduce_scatter_launch;
+#[path = "../kernels/collective/reduce_scatter/reference.rs"]
+mod reduce_scatter_reference;
 #[path = "../kernels/norm/rmsnorm/launch.rs"]
 mod rmsnorm_launch;
 #[path = "../kernels/norm/rmsnorm_quant/launch.rs"]
@@ -322,6 +340,38 @@ pub(crate) static BINDINGS: &[crate::binding::Binding] = &[
         check: Some(merge_states_launch::check),
         reference: merge_states_reference::reference,
         draw: Some(merge_states_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "all_gather",
+        select: all_gather_launch::select,
+        arrange: all_gather_launch::arrange,
+        check: Some(all_gather_launch::check),
+        reference: all_gather_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "all_reduce",
+        select: all_reduce_launch::select,
+        arrange: all_reduce_launch::arrange,
+        check: Some(all_reduce_launch::check),
+        reference: all_reduce_reference::reference,
+        draw: None,
+    },
+    crate::binding::Binding {
+        op: "all_reduce_rmsnorm",
+        select: all_reduce_rmsnorm_launch::select,
+        arrange: all_reduce_rmsnorm_launch::arrange,
+        check: Some(all_reduce_rmsnorm_launch::check),
+        reference: all_reduce_rmsnorm_reference::reference,
+        draw: Some(all_reduce_rmsnorm_reference::draw),
+    },
+    crate::binding::Binding {
+        op: "reduce_scatter",
+        select: reduce_scatter_launch::select,
+        arrange: reduce_scatter_launch::arrange,
+        check: Some(reduce_scatter_launch::check),
+        reference: reduce_scatter_reference::reference,
+        draw: None,
     },
     crate::binding::Binding {
         op: "bmm",

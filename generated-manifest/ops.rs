@@ -473,6 +473,215 @@ pub unsafe fn merge_states(
     unsafe { library.call(op, &[v_merged, s_merged, v, s], &[], place, stream) }
 }
 
+/// The default of `rank` in [`all_gather`].
+pub const ALL_GATHER_RANK_DEFAULT: i32 = 0;
+
+/// The default of `timeout_ms` in [`all_gather`].
+pub const ALL_GATHER_TIMEOUT_MS_DEFAULT: i32 = 30000;
+
+/// The x of all ranks, one after the other: out\[r\] = x of rank r.
+///
+/// - `out`: \[ranks, elements\], written: what all ranks have, in their order. Element type f16 or bf16 or f32 or i32 or e4m3 or u8, the same for all such tensors; dense; overlaps no other tensor.
+/// - `pool`: \[pool_words\], read and written: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream. Element type i32; dense; overlaps no other tensor.
+/// - `x`: \[elements\], read: what this rank has. Element type f16 or bf16 or f32 or i32 or e4m3 or u8, the same for all such tensors; dense.
+/// - `pools`: \[ranks\], read: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read. Element type i64; dense.
+/// - `rank`: this rank; from 0 to 7; ALL_GATHER_RANK_DEFAULT.
+/// - `timeout_ms`: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never; from 0 to 2147483647; ALL_GATHER_TIMEOUT_MS_DEFAULT.
+///
+/// elements: elements of x: whole multiples of 16 bytes, from 0 to 2147483647.
+///
+/// ranks: ranks of the group, from 1 to 8.
+///
+/// pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn all_gather(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    pool: Tensor,
+    x: Tensor,
+    pools: Tensor,
+    rank: i32,
+    timeout_ms: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(8)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, pool, x, pools], &[f64::from(rank), f64::from(timeout_ms)], place, stream) }
+}
+
+/// The default of `rank` in [`all_reduce`].
+pub const ALL_REDUCE_RANK_DEFAULT: i32 = 0;
+
+/// The default of `timeout_ms` in [`all_reduce`].
+pub const ALL_REDUCE_TIMEOUT_MS_DEFAULT: i32 = 30000;
+
+/// The sum over ranks of their x, in f32 and in the order of ranks, rounded once: every rank gets the same bits.
+///
+/// - `out`: \[elements\], written: the sums. Element type f16 or bf16 or f32, the same for all such tensors; dense; may be the very same memory as x, and overlaps nothing else.
+/// - `pool`: \[pool_words\], read and written: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream. Element type i32; dense; overlaps no other tensor.
+/// - `x`: \[elements\], read: what this rank adds. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `pools`: \[ranks\], read: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read. Element type i64; dense.
+/// - `rank`: this rank; from 0 to 7; ALL_REDUCE_RANK_DEFAULT.
+/// - `timeout_ms`: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never; from 0 to 2147483647; ALL_REDUCE_TIMEOUT_MS_DEFAULT.
+///
+/// elements: elements of x: whole multiples of 16 bytes, from 0 to 2147483647.
+///
+/// ranks: ranks of the group, from 1 to 8.
+///
+/// pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn all_reduce(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    pool: Tensor,
+    x: Tensor,
+    pools: Tensor,
+    rank: i32,
+    timeout_ms: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(9)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, pool, x, pools], &[f64::from(rank), f64::from(timeout_ms)], place, stream) }
+}
+
+/// The default of `rank` in [`all_reduce_rmsnorm`].
+pub const ALL_REDUCE_RMSNORM_RANK_DEFAULT: i32 = 0;
+
+/// The default of `timeout_ms` in [`all_reduce_rmsnorm`].
+pub const ALL_REDUCE_RMSNORM_TIMEOUT_MS_DEFAULT: i32 = 30000;
+
+/// The default of `eps` in [`all_reduce_rmsnorm`].
+pub const ALL_REDUCE_RMSNORM_EPS_DEFAULT: f64 = 1e-6;
+
+/// The default of `weight_bias` in [`all_reduce_rmsnorm`].
+pub const ALL_REDUCE_RMSNORM_WEIGHT_BIAS_DEFAULT: f64 = 0.0;
+
+/// The default of `scale_value` in [`all_reduce_rmsnorm`].
+pub const ALL_REDUCE_RMSNORM_SCALE_VALUE_DEFAULT: f64 = 1.0;
+
+/// The sum over ranks of their x, added to a residual, and the root-mean-square norm of that, in one launch: residual_out = Σ x + residual, out = residual_out / sqrt(mean(residual_out²) + eps) · (weight + weight_bias), quant = out / scale in 8 bits.
+///
+/// - `residual_out`: \[rows, hidden\], written: the sums, rounded. The norm is of the sums before they are rounded. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as residual, and overlaps nothing else.
+/// - `out`: \[rows, hidden\], written; may be absent: the normalised rows. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free as long as nothing overlaps; may be the very same memory as x, and overlaps nothing else.
+/// - `quant`: \[rows, hidden\], written; may be absent: the normalised rows over the scale; beyond the largest number it is that number. Element type e4m3; the last dimension dense, other strides are free as long as nothing overlaps; overlaps no other tensor.
+/// - `pool`: \[pool_words\], read and written: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream. Element type i32; dense; overlaps no other tensor.
+/// - `x`: \[rows, hidden\], read: what this rank adds. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `residual`: \[rows, hidden\], read: added to the sums over ranks. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+/// - `weight`: \[hidden\], read: a factor for each column. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `scale`: \[1\], read; may be absent: what quant is to be multiplied by, positive; absent: scale_value. Element type f32; dense.
+/// - `pools`: \[ranks\], read: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read. Element type i64; dense.
+/// - `rank`: this rank; from 0 to 7; ALL_REDUCE_RMSNORM_RANK_DEFAULT.
+/// - `timeout_ms`: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never; from 0 to 2147483647; ALL_REDUCE_RMSNORM_TIMEOUT_MS_DEFAULT.
+/// - `eps`: added to the mean square; from 0 to 1, not NaN; ALL_REDUCE_RMSNORM_EPS_DEFAULT.
+/// - `weight_bias`: added to each weight: 1 for weights stored as their difference from one; from -65504 to 65504, not NaN; ALL_REDUCE_RMSNORM_WEIGHT_BIAS_DEFAULT.
+/// - `scale_value`: the scale where there is no tensor; from 0.000000000000000000000000000001 to 1000000000000000000000000000000, not NaN; ALL_REDUCE_RMSNORM_SCALE_VALUE_DEFAULT.
+///
+/// rows: rows, from 0 to 2147483647.
+///
+/// hidden: elements of a row: whole multiples of 16 bytes, from 1 to 16384.
+///
+/// ranks: ranks of the group, from 1 to 8.
+///
+/// pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn all_reduce_rmsnorm(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    residual_out: Tensor,
+    out: Option<Tensor>,
+    quant: Option<Tensor>,
+    pool: Tensor,
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    scale: Option<Tensor>,
+    pools: Tensor,
+    rank: i32,
+    timeout_ms: i32,
+    eps: f64,
+    weight_bias: f64,
+    scale_value: f64,
+) -> Result<Called, Error> {
+    let op = library.built_in(10)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[residual_out, out.unwrap_or(Tensor::ABSENT), quant.unwrap_or(Tensor::ABSENT), pool, x, residual, weight, scale.unwrap_or(Tensor::ABSENT), pools], &[f64::from(rank), f64::from(timeout_ms), eps, weight_bias, scale_value], place, stream) }
+}
+
+/// The default of `rank` in [`reduce_scatter`].
+pub const REDUCE_SCATTER_RANK_DEFAULT: i32 = 0;
+
+/// The default of `timeout_ms` in [`reduce_scatter`].
+pub const REDUCE_SCATTER_TIMEOUT_MS_DEFAULT: i32 = 30000;
+
+/// The sum over ranks of the row of x that is this rank's, in f32 and in the order of ranks, rounded once.
+///
+/// - `out`: \[elements\], written: the sums. Element type f16 or bf16 or f32, the same for all such tensors; dense; overlaps no other tensor.
+/// - `pool`: \[pool_words\], read and written: memory of this rank that all ranks can reach, zero before its first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one stream. Element type i32; dense; overlaps no other tensor.
+/// - `x`: \[ranks, elements\], read: what this rank adds to each rank's sum. Element type f16 or bf16 or f32, the same for all such tensors; dense.
+/// - `pools`: \[ranks\], read: where the pools of all ranks are, as addresses that are valid on this rank; its own is not read. Element type i64; dense.
+/// - `rank`: this rank; from 0 to 7; REDUCE_SCATTER_RANK_DEFAULT.
+/// - `timeout_ms`: milliseconds after which a rank that does not come is given up, which ends the launch with an error; 0: never; from 0 to 2147483647; REDUCE_SCATTER_TIMEOUT_MS_DEFAULT.
+///
+/// elements: elements of a row: whole multiples of 16 bytes, from 0 to 2147483647.
+///
+/// ranks: ranks of the group, from 1 to 8.
+///
+/// pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+///
+/// Runs on GPUs from sm_75 on, and on the host target.
+///
+/// Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+///
+/// # Errors
+/// As [`Library::call`]; nothing was launched or written then.
+///
+/// # Safety
+/// The memory of each tensor is valid at `place` for its whole extent, until `stream` has passed the work.
+pub unsafe fn reduce_scatter(
+    library: &Library,
+    place: Place,
+    stream: Stream,
+    out: Tensor,
+    pool: Tensor,
+    x: Tensor,
+    pools: Tensor,
+    rank: i32,
+    timeout_ms: i32,
+) -> Result<Called, Error> {
+    let op = library.built_in(11)?;
+    // SAFETY: as the caller vouches.
+    unsafe { library.call(op, &[out, pool, x, pools], &[f64::from(rank), f64::from(timeout_ms)], place, stream) }
+}
+
 /// The default of `activation` in [`bmm`].
 pub const BMM_ACTIVATION_DEFAULT: i32 = 0;
 
@@ -550,7 +759,7 @@ pub unsafe fn bmm(
     activation: i32,
     processors: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(8)?;
+    let op = library.built_in(12)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, partial.unwrap_or(Tensor::ABSENT), tickets.unwrap_or(Tensor::ABSENT), a, b, bias.unwrap_or(Tensor::ABSENT), a_scale.unwrap_or(Tensor::ABSENT), b_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(activation), f64::from(processors)], place, stream) }
 }
@@ -633,7 +842,7 @@ pub unsafe fn group_mm(
     tile_rows: i32,
     processors: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(9)?;
+    let op = library.built_in(13)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, a, b, indptr.unwrap_or(Tensor::ABSENT), lengths.unwrap_or(Tensor::ABSENT), ids.unwrap_or(Tensor::ABSENT), rows.unwrap_or(Tensor::ABSENT), weights.unwrap_or(Tensor::ABSENT), bias.unwrap_or(Tensor::ABSENT), a_scale.unwrap_or(Tensor::ABSENT), b_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(activation), f64::from(tile_rows), f64::from(processors)], place, stream) }
 }
@@ -683,7 +892,7 @@ pub unsafe fn moe_align(
     tile: i32,
     first: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(10)?;
+    let op = library.built_in(14)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[rows, tile_experts.unwrap_or(Tensor::ABSENT), indptr, places, ids], &[f64::from(tile), f64::from(first)], place, stream) }
 }
@@ -721,7 +930,7 @@ pub unsafe fn moe_finalize(
     places: Tensor,
     weights: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(11)?;
+    let op = library.built_in(15)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, places, weights], &[], place, stream) }
 }
@@ -778,7 +987,7 @@ pub unsafe fn moe_gate_up(
     limit: f64,
     processors: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(12)?;
+    let op = library.built_in(16)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, w, indptr, rows, bias.unwrap_or(Tensor::ABSENT)], &[f64::from(activation), limit, f64::from(processors)], place, stream) }
 }
@@ -844,7 +1053,7 @@ pub unsafe fn moe_gate_up_quant(
     eps: f64,
     processors: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(13)?;
+    let op = library.built_in(17)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, x_scale, w, w_scale, indptr, rows], &[f64::from(activation), limit, eps, f64::from(processors)], place, stream) }
 }
@@ -908,7 +1117,7 @@ pub unsafe fn moe_route(
     group_best: i32,
     scale: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(14)?;
+    let op = library.built_in(18)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[weights, ids, logits, bias.unwrap_or(Tensor::ABSENT)], &[f64::from(scoring), f64::from(u8::from(renormalize)), f64::from(groups), f64::from(kept_groups), f64::from(group_best), scale], place, stream) }
 }
@@ -950,7 +1159,7 @@ pub unsafe fn fused_add_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(15)?;
+    let op = library.built_in(19)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[x, residual, weight], &[eps, weight_bias], place, stream) }
 }
@@ -1001,7 +1210,7 @@ pub unsafe fn fused_add_rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(16)?;
+    let op = library.built_in(20)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, residual, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -1052,7 +1261,7 @@ pub unsafe fn fused_add_rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(17)?;
+    let op = library.built_in(21)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, residual, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -1094,7 +1303,7 @@ pub unsafe fn gated_rmsnorm(
     eps: f64,
     order: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(18)?;
+    let op = library.built_in(22)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, gate, weight], &[eps, f64::from(order)], place, stream) }
 }
@@ -1133,7 +1342,7 @@ pub unsafe fn layernorm(
     bias: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(19)?;
+    let op = library.built_in(23)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias], &[eps], place, stream) }
 }
@@ -1177,7 +1386,7 @@ pub unsafe fn layernorm_quant(
     eps: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(20)?;
+    let op = library.built_in(24)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, bias, scale.unwrap_or(Tensor::ABSENT)], &[eps, scale_value], place, stream) }
 }
@@ -1225,7 +1434,7 @@ pub unsafe fn qk_rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(21)?;
+    let op = library.built_in(25)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q, k, q_weight, k_weight], &[eps, weight_bias], place, stream) }
 }
@@ -1267,7 +1476,7 @@ pub unsafe fn rmsnorm(
     eps: f64,
     weight_bias: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(22)?;
+    let op = library.built_in(26)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight], &[eps, weight_bias], place, stream) }
 }
@@ -1314,7 +1523,7 @@ pub unsafe fn rmsnorm_quant(
     weight_bias: f64,
     scale_value: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(23)?;
+    let op = library.built_in(27)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, weight, scale.unwrap_or(Tensor::ABSENT)], &[eps, weight_bias, scale_value], place, stream) }
 }
@@ -1361,7 +1570,7 @@ pub unsafe fn rmsnorm_quant_per_token(
     weight_bias: f64,
     floor: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(24)?;
+    let op = library.built_in(28)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, weight], &[eps, weight_bias, floor], place, stream) }
 }
@@ -1411,7 +1620,7 @@ pub unsafe fn append_paged_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(25)?;
+    let op = library.built_in(29)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, key, value, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -1461,7 +1670,7 @@ pub unsafe fn append_paged_mla_kv_cache(
     kv_indices: Tensor,
     kv_indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(26)?;
+    let op = library.built_in(30)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[ckv_cache, kpe_cache, ckv, kpe, batch_indices, positions, kv_indices, kv_indptr], &[], place, stream) }
 }
@@ -1495,7 +1704,7 @@ pub unsafe fn concat_mla_k(
     k_nope: Tensor,
     k_rope: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(27)?;
+    let op = library.built_in(31)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k, k_nope, k_rope], &[], place, stream) }
 }
@@ -1527,7 +1736,7 @@ pub unsafe fn copy_blocks(
     v_cache: Tensor,
     block_mapping: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(28)?;
+    let op = library.built_in(32)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[k_cache, v_cache, block_mapping], &[], place, stream) }
 }
@@ -1564,7 +1773,7 @@ pub unsafe fn embedding(
     table: Tensor,
     first: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(29)?;
+    let op = library.built_in(33)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, ids, table], &[f64::from(first)], place, stream) }
 }
@@ -1596,7 +1805,7 @@ pub unsafe fn get_batch_indices_positions(
     append_indptr: Tensor,
     seq_lens: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(30)?;
+    let op = library.built_in(34)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[batch_indices, positions, append_indptr, seq_lens], &[], place, stream) }
 }
@@ -1626,7 +1835,7 @@ pub unsafe fn get_seq_lens(
     kv_last_page_len: Tensor,
     page_size: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(31)?;
+    let op = library.built_in(35)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[seq_lens, kv_indptr, kv_last_page_len], &[f64::from(page_size)], place, stream) }
 }
@@ -1654,7 +1863,7 @@ pub unsafe fn amax(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(32)?;
+    let op = library.built_in(36)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1682,7 +1891,7 @@ pub unsafe fn block_scale_interleave(
     out: Tensor,
     x: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(33)?;
+    let op = library.built_in(37)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[], place, stream) }
 }
@@ -1730,7 +1939,7 @@ pub unsafe fn fp4_dequantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(34)?;
+    let op = library.built_in(38)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1776,7 +1985,7 @@ pub unsafe fn fp4_quantize(
     layout: i32,
     format: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(35)?;
+    let op = library.built_in(39)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, global_scale.unwrap_or(Tensor::ABSENT)], &[f64::from(layout), f64::from(format)], place, stream) }
 }
@@ -1816,7 +2025,7 @@ pub unsafe fn fp8_quantize_per_block(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(36)?;
+    let op = library.built_in(40)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1846,7 +2055,7 @@ pub unsafe fn fp8_quantize_per_tensor(
     x: Tensor,
     scale: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(37)?;
+    let op = library.built_in(41)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[], place, stream) }
 }
@@ -1883,7 +2092,7 @@ pub unsafe fn fp8_quantize_per_tensor_dynamic(
     amax: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(38)?;
+    let op = library.built_in(42)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x, amax], &[eps], place, stream) }
 }
@@ -1918,7 +2127,7 @@ pub unsafe fn fp8_quantize_per_token(
     x: Tensor,
     eps: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(39)?;
+    let op = library.built_in(43)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps], place, stream) }
 }
@@ -1958,7 +2167,7 @@ pub unsafe fn fp8_quantize_per_token_group(
     eps: f64,
     power_of_two: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(40)?;
+    let op = library.built_in(44)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[eps, f64::from(u8::from(power_of_two))], place, stream) }
 }
@@ -1999,7 +2208,7 @@ pub unsafe fn mxfp8_dequantize(
     scale: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(41)?;
+    let op = library.built_in(45)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, scale], &[f64::from(layout)], place, stream) }
 }
@@ -2038,7 +2247,7 @@ pub unsafe fn mxfp8_quantize(
     x: Tensor,
     layout: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(42)?;
+    let op = library.built_in(46)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, scale, x], &[f64::from(layout)], place, stream) }
 }
@@ -2069,7 +2278,7 @@ pub unsafe fn packbits(
     x: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(43)?;
+    let op = library.built_in(47)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -2095,7 +2304,7 @@ pub unsafe fn packed_indptr(
     out: Tensor,
     indptr: Tensor,
 ) -> Result<Called, Error> {
-    let op = library.built_in(44)?;
+    let op = library.built_in(48)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, indptr], &[], place, stream) }
 }
@@ -2134,7 +2343,7 @@ pub unsafe fn segment_packbits(
     out_indptr: Tensor,
     little: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(45)?;
+    let op = library.built_in(49)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[out, x, indptr, out_indptr], &[f64::from(u8::from(little))], place, stream) }
 }
@@ -2215,7 +2424,7 @@ pub unsafe fn apply_rope(
     high_freq_factor: f64,
     old_context_len: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(46)?;
+    let op = library.built_in(50)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, pos_ids.unwrap_or(Tensor::ABSENT), indptr.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(rotary_dim), f64::from(u8::from(interleave)), rope_scale, rope_theta, low_freq_factor, high_freq_factor, old_context_len], place, stream) }
 }
@@ -2266,7 +2475,7 @@ pub unsafe fn rope_cos_sin_cache(
     cos_sin_cache: Tensor,
     interleave: bool,
 ) -> Result<Called, Error> {
-    let op = library.built_in(47)?;
+    let op = library.built_in(51)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_out, k_out, q, k, positions, cos_sin_cache], &[f64::from(u8::from(interleave))], place, stream) }
 }
@@ -2337,7 +2546,7 @@ pub unsafe fn rope_quantize(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(48)?;
+    let op = library.built_in(52)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, k_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_nope_out.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -2430,7 +2639,7 @@ pub unsafe fn rope_quantize_append(
     quant_scale_q: f64,
     quant_scale_kv: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(49)?;
+    let op = library.built_in(53)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[q_rope_out, q_nope_out.unwrap_or(Tensor::ABSENT), k_rope_cache, k_nope_cache.unwrap_or(Tensor::ABSENT), v_cache.unwrap_or(Tensor::ABSENT), q_rope, k_rope, q_nope.unwrap_or(Tensor::ABSENT), k_nope.unwrap_or(Tensor::ABSENT), v.unwrap_or(Tensor::ABSENT), pos_ids, cos_sin_cache, batch_indices, positions, kv_indices, kv_indptr], &[f64::from(u8::from(interleave)), quant_scale_q, quant_scale_kv], place, stream) }
 }
@@ -2486,7 +2695,7 @@ pub unsafe fn chain_speculative_sampling(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(50)?;
+    let op = library.built_in(54)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, accepted, emitted, draft_probs, draft_token_ids, target_probs, seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[seed as f64, offset as f64], place, stream) }
 }
@@ -2569,7 +2778,7 @@ pub unsafe fn sample(
     seed: i64,
     offset: i64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(51)?;
+    let op = library.built_in(55)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[tokens, valid, x, indices.unwrap_or(Tensor::ABSENT), top_ks.unwrap_or(Tensor::ABSENT), top_ps.unwrap_or(Tensor::ABSENT), min_ps.unwrap_or(Tensor::ABSENT), seeds.unwrap_or(Tensor::ABSENT), offsets.unwrap_or(Tensor::ABSENT)], &[f64::from(u8::from(logits)), f64::from(top_k), top_p, min_p, f64::from(u8::from(top_k_first)), seed as f64, offset as f64], place, stream) }
 }
@@ -2606,7 +2815,7 @@ pub unsafe fn softmax(
     temperatures: Option<Tensor>,
     temperature: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(52)?;
+    let op = library.built_in(56)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[probs, logits, temperatures.unwrap_or(Tensor::ABSENT)], &[temperature], place, stream) }
 }
@@ -2650,7 +2859,7 @@ pub unsafe fn top_k(
     sorted: bool,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(53)?;
+    let op = library.built_in(57)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[values, indices, input], &[f64::from(u8::from(sorted)), f64::from(tie_break)], place, stream) }
 }
@@ -2687,7 +2896,7 @@ pub unsafe fn top_k_mask_logits(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(54)?;
+    let op = library.built_in(58)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[masked_logits, logits, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2732,7 +2941,7 @@ pub unsafe fn top_k_page_table_transform(
     row_to_batch: Option<Tensor>,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(55)?;
+    let op = library.built_in(59)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_page_table, input, src_page_table, lengths, row_to_batch.unwrap_or(Tensor::ABSENT)], &[f64::from(tie_break)], place, stream) }
 }
@@ -2773,7 +2982,7 @@ pub unsafe fn top_k_ragged_transform(
     lengths: Tensor,
     tie_break: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(56)?;
+    let op = library.built_in(60)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[output_indices, input, offsets, lengths], &[f64::from(tie_break)], place, stream) }
 }
@@ -2810,7 +3019,7 @@ pub unsafe fn top_k_renorm_probs(
     top_ks: Option<Tensor>,
     top_k: i32,
 ) -> Result<Called, Error> {
-    let op = library.built_in(57)?;
+    let op = library.built_in(61)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ks.unwrap_or(Tensor::ABSENT)], &[f64::from(top_k)], place, stream) }
 }
@@ -2847,7 +3056,7 @@ pub unsafe fn top_p_renorm_probs(
     top_ps: Option<Tensor>,
     top_p: f64,
 ) -> Result<Called, Error> {
-    let op = library.built_in(58)?;
+    let op = library.built_in(62)?;
     // SAFETY: as the caller vouches.
     unsafe { library.call(op, &[renorm_probs, probs, top_ps.unwrap_or(Tensor::ABSENT)], &[top_p], place, stream) }
 }

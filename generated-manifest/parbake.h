@@ -255,6 +255,47 @@ PARBAKE_API int parbake_snippet(
  */
 PARBAKE_API int parbake_set_log_level(int level);
 
+/* ---- Groups ---- */
+
+/*
+ * Memory that the ranks of a group reach, for the collectives: all_reduce and its kin. Every rank makes a pool of the same
+ * size, gives its handle to the others by whatever channel they have, and opens the handles of all. Ranks are processes of
+ * one host, or threads of one process. What a rank passes to an op is its pool as a tensor of int32, and the addresses as
+ * one of int64 in memory of its device.
+ */
+
+/** The pool of a rank. */
+typedef struct parbake_pool parbake_pool;
+
+/** Bytes of a handle, and the most ranks of a group. */
+#define PARBAKE_POOL_HANDLE 160
+#define PARBAKE_MAX_RANKS 8
+
+/**
+ * Makes a pool of zeroed memory.
+ *
+ *   @param device a CUDA device, or -1 for CPU memory, which only threads of one process share.
+ *   @param memory set to where it begins.
+ *   @param pool set to the pool, or to null.
+ */
+PARBAKE_API int parbake_pool_new(
+    int32_t device, size_t bytes, void **memory, parbake_pool **pool, parbake_error **error);
+
+/** Writes what other ranks open the pool by, PARBAKE_POOL_HANDLE bytes. */
+PARBAKE_API int parbake_pool_handle(const parbake_pool *pool, void *handle, parbake_error **error);
+
+/**
+ * Opens the pools of all ranks. Fails if they do not go together, or cannot be reached (PB-2160 to PB-2163).
+ *
+ *   @param handles those of all ranks, one after the other; this one's among them.
+ *   @param addresses set to where the pools are for this rank, ranks of them.
+ */
+PARBAKE_API int parbake_pool_open(
+    parbake_pool *pool, int32_t rank, int32_t ranks, const void *handles, int64_t *addresses, parbake_error **error);
+
+/** Frees a pool, and closes what it opened. The work of all ranks with it is done. Null is allowed. */
+PARBAKE_API void parbake_pool_free(parbake_pool *pool);
+
 /* ---- For packages that bring this library ---- */
 
 /**
@@ -615,6 +656,151 @@ PARBAKE_API int parbake_merge_state_in_place(
 PARBAKE_API int parbake_merge_states(
     parbake_library *library, void *stream, const char *target,
     const parbake_tensor *v_merged, const parbake_tensor *s_merged, const parbake_tensor *v, const parbake_tensor *s,
+    parbake_error **error);
+
+#define PARBAKE_ALL_GATHER_RANK_DEFAULT 0
+#define PARBAKE_ALL_GATHER_TIMEOUT_MS_DEFAULT 30000
+/**
+ * The x of all ranks, one after the other: out[r] = x of rank r.
+ *
+ * @param out [ranks, elements], written: what all ranks have, in their order. Element type f16 or bf16 or f32
+ *   or i32 or e4m3 or u8, the same for all such tensors; dense; overlaps no other tensor.
+ * @param pool [pool_words], read and written: memory of this rank that all ranks can reach, zero before its
+ *   first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one
+ *   stream. Element type i32; dense; overlaps no other tensor.
+ * @param x [elements], read: what this rank has. Element type f16 or bf16 or f32 or i32 or e4m3 or u8, the
+ *   same for all such tensors; dense.
+ * @param pools [ranks], read: where the pools of all ranks are, as addresses that are valid on this rank; its
+ *   own is not read. Element type i64; dense.
+ * @param rank this rank; from 0 to 7; PARBAKE_ALL_GATHER_RANK_DEFAULT.
+ * @param timeout_ms milliseconds after which a rank that does not come is given up, which ends the launch
+ *   with an error; 0: never; from 0 to 2147483647; PARBAKE_ALL_GATHER_TIMEOUT_MS_DEFAULT.
+ *
+ * elements: elements of x: whole multiples of 16 bytes, from 0 to 2147483647.
+ * ranks: ranks of the group, from 1 to 8.
+ * pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ */
+PARBAKE_API int parbake_all_gather(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *pool, const parbake_tensor *x, const parbake_tensor *pools,
+    int32_t rank, int32_t timeout_ms,
+    parbake_error **error);
+
+#define PARBAKE_ALL_REDUCE_RANK_DEFAULT 0
+#define PARBAKE_ALL_REDUCE_TIMEOUT_MS_DEFAULT 30000
+/**
+ * The sum over ranks of their x, in f32 and in the order of ranks, rounded once: every rank gets the same
+ * bits.
+ *
+ * @param out [elements], written: the sums. Element type f16 or bf16 or f32, the same for all such tensors;
+ *   dense; may be the very same memory as x, and overlaps nothing else.
+ * @param pool [pool_words], read and written: memory of this rank that all ranks can reach, zero before its
+ *   first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one
+ *   stream. Element type i32; dense; overlaps no other tensor.
+ * @param x [elements], read: what this rank adds. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; dense.
+ * @param pools [ranks], read: where the pools of all ranks are, as addresses that are valid on this rank; its
+ *   own is not read. Element type i64; dense.
+ * @param rank this rank; from 0 to 7; PARBAKE_ALL_REDUCE_RANK_DEFAULT.
+ * @param timeout_ms milliseconds after which a rank that does not come is given up, which ends the launch
+ *   with an error; 0: never; from 0 to 2147483647; PARBAKE_ALL_REDUCE_TIMEOUT_MS_DEFAULT.
+ *
+ * elements: elements of x: whole multiples of 16 bytes, from 0 to 2147483647.
+ * ranks: ranks of the group, from 1 to 8.
+ * pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_all_reduce(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *pool, const parbake_tensor *x, const parbake_tensor *pools,
+    int32_t rank, int32_t timeout_ms,
+    parbake_error **error);
+
+#define PARBAKE_ALL_REDUCE_RMSNORM_RANK_DEFAULT 0
+#define PARBAKE_ALL_REDUCE_RMSNORM_TIMEOUT_MS_DEFAULT 30000
+#define PARBAKE_ALL_REDUCE_RMSNORM_EPS_DEFAULT 1e-6
+#define PARBAKE_ALL_REDUCE_RMSNORM_WEIGHT_BIAS_DEFAULT 0.0
+#define PARBAKE_ALL_REDUCE_RMSNORM_SCALE_VALUE_DEFAULT 1.0
+/**
+ * The sum over ranks of their x, added to a residual, and the root-mean-square norm of that, in one launch:
+ * residual_out = Σ x + residual, out = residual_out / sqrt(mean(residual_out²) + eps) · (weight +
+ * weight_bias), quant = out / scale in 8 bits.
+ *
+ * @param residual_out [rows, hidden], written: the sums, rounded. The norm is of the sums before they are
+ *   rounded. Element type f16 or bf16 or f32, the same for all such tensors; the last dimension dense, other
+ *   strides are free as long as nothing overlaps; may be the very same memory as residual, and overlaps
+ *   nothing else.
+ * @param out [rows, hidden], written; may be absent: the normalised rows. Element type f16 or bf16 or f32,
+ *   the same for all such tensors; the last dimension dense, other strides are free as long as nothing
+ *   overlaps; may be the very same memory as x, and overlaps nothing else.
+ * @param quant [rows, hidden], written; may be absent: the normalised rows over the scale; beyond the largest
+ *   number it is that number. Element type e4m3; the last dimension dense, other strides are free as long as
+ *   nothing overlaps; overlaps no other tensor.
+ * @param pool [pool_words], read and written: memory of this rank that all ranks can reach, zero before its
+ *   first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one
+ *   stream. Element type i32; dense; overlaps no other tensor.
+ * @param x [rows, hidden], read: what this rank adds. Element type f16 or bf16 or f32, the same for all such
+ *   tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param residual [rows, hidden], read: added to the sums over ranks. Element type f16 or bf16 or f32, the
+ *   same for all such tensors; the last dimension dense, other strides are free, 0 or more.
+ * @param weight [hidden], read: a factor for each column. Element type f16 or bf16 or f32, the same for all
+ *   such tensors; dense.
+ * @param scale [1], read; may be absent: what quant is to be multiplied by, positive; absent: scale_value.
+ *   Element type f32; dense.
+ * @param pools [ranks], read: where the pools of all ranks are, as addresses that are valid on this rank; its
+ *   own is not read. Element type i64; dense.
+ * @param rank this rank; from 0 to 7; PARBAKE_ALL_REDUCE_RMSNORM_RANK_DEFAULT.
+ * @param timeout_ms milliseconds after which a rank that does not come is given up, which ends the launch
+ *   with an error; 0: never; from 0 to 2147483647; PARBAKE_ALL_REDUCE_RMSNORM_TIMEOUT_MS_DEFAULT.
+ * @param eps added to the mean square; from 0 to 1, not NaN; PARBAKE_ALL_REDUCE_RMSNORM_EPS_DEFAULT.
+ * @param weight_bias added to each weight: 1 for weights stored as their difference from one; from -65504 to
+ *   65504, not NaN; PARBAKE_ALL_REDUCE_RMSNORM_WEIGHT_BIAS_DEFAULT.
+ * @param scale_value the scale where there is no tensor; from 0.000000000000000000000000000001 to
+ *   1000000000000000000000000000000, not NaN; PARBAKE_ALL_REDUCE_RMSNORM_SCALE_VALUE_DEFAULT.
+ *
+ * rows: rows, from 0 to 2147483647.
+ * hidden: elements of a row: whole multiples of 16 bytes, from 1 to 16384.
+ * ranks: ranks of the group, from 1 to 8.
+ * pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_all_reduce_rmsnorm(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *residual_out, const parbake_tensor *out, const parbake_tensor *quant, const parbake_tensor *pool, const parbake_tensor *x, const parbake_tensor *residual, const parbake_tensor *weight, const parbake_tensor *scale, const parbake_tensor *pools,
+    int32_t rank, int32_t timeout_ms, double eps, double weight_bias, double scale_value,
+    parbake_error **error);
+
+#define PARBAKE_REDUCE_SCATTER_RANK_DEFAULT 0
+#define PARBAKE_REDUCE_SCATTER_TIMEOUT_MS_DEFAULT 30000
+/**
+ * The sum over ranks of the row of x that is this rank's, in f32 and in the order of ranks, rounded once.
+ *
+ * @param out [elements], written: the sums. Element type f16 or bf16 or f32, the same for all such tensors;
+ *   dense; overlaps no other tensor.
+ * @param pool [pool_words], read and written: memory of this rank that all ranks can reach, zero before its
+ *   first use: how far the calls are, and what they exchange. Calls on one pool are in the order of one
+ *   stream. Element type i32; dense; overlaps no other tensor.
+ * @param x [ranks, elements], read: what this rank adds to each rank's sum. Element type f16 or bf16 or f32,
+ *   the same for all such tensors; dense.
+ * @param pools [ranks], read: where the pools of all ranks are, as addresses that are valid on this rank; its
+ *   own is not read. Element type i64; dense.
+ * @param rank this rank; from 0 to 7; PARBAKE_REDUCE_SCATTER_RANK_DEFAULT.
+ * @param timeout_ms milliseconds after which a rank that does not come is given up, which ends the launch
+ *   with an error; 0: never; from 0 to 2147483647; PARBAKE_REDUCE_SCATTER_TIMEOUT_MS_DEFAULT.
+ *
+ * elements: elements of a row: whole multiples of 16 bytes, from 0 to 2147483647.
+ * ranks: ranks of the group, from 1 to 8.
+ * pool_words: words of a pool, the same on all ranks: at least what the error says, from 1 to 2147483647.
+ * Runs on GPUs from sm_75 on, and on the host target.
+ * Does not exist with dtype bf16 below sm_80: bf16 conversion instructions need sm_80.
+ */
+PARBAKE_API int parbake_reduce_scatter(
+    parbake_library *library, void *stream, const char *target,
+    const parbake_tensor *out, const parbake_tensor *pool, const parbake_tensor *x, const parbake_tensor *pools,
+    int32_t rank, int32_t timeout_ms,
     parbake_error **error);
 
 #define PARBAKE_BMM_ACTIVATION_DEFAULT 0

@@ -11,6 +11,7 @@ use crate::call::Called;
 use crate::check::{BadArguments, Wrong};
 use crate::code::{Place, Stream};
 use crate::error::Error;
+use crate::group::GroupError;
 use crate::library::{Library, OpId};
 use crate::log;
 use crate::snippet::Value;
@@ -82,6 +83,7 @@ impl Kind {
             }
             Error::Arguments(_)
             | Error::BadCall(_)
+            | Error::Group(GroupError::Unfit { .. })
             | Error::Setting(_)
             | Error::Snippet(_)
             | Error::UnknownOp { .. }

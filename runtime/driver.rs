@@ -9,7 +9,7 @@ mod current;
 mod error;
 pub(crate) mod graph;
 
-pub(crate) use current::{Current, RelaxedCapture, capturing};
+pub(crate) use current::{Current, RelaxedCapture, capturing, primary};
 pub use error::{DriverError, NoDevice, Rejected};
 
 use cudarc::driver::sys;
@@ -116,12 +116,23 @@ table! {
     graph_launch: fn(Handle, Handle) = "cuGraphLaunch";
     graph_exec_destroy: fn(Handle) = "cuGraphExecDestroy";
     graph_destroy: fn(Handle) = "cuGraphDestroy";
+    peer_can: fn(*mut c_int, c_int, c_int) = "cuDeviceCanAccessPeer";
+    peer_enable: fn(Handle, c_uint) = "cuCtxEnablePeerAccess";
+    device_uuid: fn(*mut [u8; 16], c_int) = "cuDeviceGetUuid_v2";
+    ipc_get: fn(*mut IpcHandle, u64) = "cuIpcGetMemHandle";
+    ipc_open: fn(*mut u64, IpcHandle, c_uint) = "cuIpcOpenMemHandle_v2";
+    ipc_close: fn(u64) = "cuIpcCloseMemHandle";
     event_create: fn(*mut Handle, c_uint) = "cuEventCreate";
     event_record: fn(Handle, Handle) = "cuEventRecord";
     event_synchronize: fn(Handle) = "cuEventSynchronize";
     event_elapsed: fn(*mut f32, Handle, Handle) = "cuEventElapsedTime";
     event_destroy: fn(Handle) = "cuEventDestroy_v2";
 }
+
+/// `CUipcMemHandle`, which is passed by value.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct IpcHandle(pub(crate) [u8; 64]);
 
 /// The driver installs the first name. A toolkit's stub has the second, and so has a driver's link for compilers.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
@@ -197,6 +208,30 @@ pub fn device(ordinal: i32) -> Result<(&'static Ready, &'static Device), NoDevic
 /// Why there is none.
 pub fn first() -> Result<&'static Device, NoDevice> {
     Ok(&usable()?.devices[0])
+}
+
+fn handle_of(ready: &Ready, ordinal: c_int) -> Result<c_int, DriverError> {
+    let mut handle = 0;
+    // SAFETY: a plain out-parameter.
+    ready.table.check("cuDeviceGet", unsafe { (ready.table.device_get)(&raw mut handle, ordinal) })?;
+    Ok(handle)
+}
+
+/// What names a device in all processes.
+pub(crate) fn uuid(ready: &Ready, ordinal: c_int) -> Result<[u8; 16], DriverError> {
+    let (device, mut uuid) = (handle_of(ready, ordinal)?, [0; 16]);
+    // SAFETY: a plain out-parameter of the documented size.
+    ready.table.check("cuDeviceGetUuid", unsafe { (ready.table.device_uuid)(&raw mut uuid, device) })?;
+    Ok(uuid)
+}
+
+/// Whether a device can reach the memory of another.
+pub(crate) fn can_access(ready: &Ready, ordinal: c_int, peer: c_int) -> Result<bool, DriverError> {
+    let (device, peer, mut can) = (handle_of(ready, ordinal)?, handle_of(ready, peer)?, 0);
+    // SAFETY: a plain out-parameter.
+    let code = unsafe { (ready.table.peer_can)(&raw mut can, device, peer) };
+    ready.table.check("cuDeviceCanAccessPeer", code)?;
+    Ok(can != 0)
 }
 
 /// The version of the driver's kernel module, which the driver API does not tell.

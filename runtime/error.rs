@@ -5,6 +5,7 @@ use crate::check::BadArguments;
 use crate::decision::{self, Decision, Miss, Origin};
 use crate::door::c::BadCall;
 use crate::driver::{DriverError, NoDevice, Rejected};
+use crate::group::GroupError;
 use crate::signature::{BadKey, SignatureError};
 use crate::store::StoreError;
 use crate::tactic::TacticError;
@@ -125,6 +126,9 @@ pub enum Error {
     /// A driver call failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
+    /// The ranks of a group cannot share memory.
+    #[error(transparent)]
+    Group(GroupError),
     /// An image is not what its label says; it was not handed to the driver.
     #[error("the image of {uri} from the {origin} is not what it is said to be: {why}")]
     Image {
@@ -280,6 +284,7 @@ impl Error {
                 .help("see that PARBAKE_CACHE is on and the store can be written: parbake doctor"),
             Self::NoDevice(e) => e.report(),
             Self::Driver(e) => e.report(),
+            Self::Group(e) => e.report(),
             Self::Image { target, origin, .. } => new("PB-2119", Class::Failed)
                 .with("expected", format!("one complete image for {target} with that kernel"))
                 .with("from", origin)

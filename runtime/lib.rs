@@ -97,6 +97,7 @@ mod fault;
 #[cfg(feature = "jit")]
 pub mod frames;
 mod goal;
+pub mod group;
 #[cfg(feature = "jit")]
 mod jit;
 mod leftovers;

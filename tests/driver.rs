@@ -8,6 +8,8 @@ mod capture;
 mod common;
 #[path = "fake/driver.rs"]
 mod fake;
+#[path = "driver/group.rs"]
+mod group;
 #[path = "driver/log.rs"]
 mod log;
 #[path = "driver/maps.rs"]

@@ -8,6 +8,8 @@ mod activation;
 mod attention;
 #[path = "utilities/cascade.rs"]
 mod cascade;
+#[path = "utilities/collective.rs"]
+mod collective;
 #[path = "utilities/gemm.rs"]
 mod gemm;
 #[path = "utilities/harness.rs"]

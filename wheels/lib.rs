@@ -7,6 +7,7 @@ use parbake::Library;
 use parbake::door::c::{self, Asked, Failure};
 use parbake::door::dlpack::DLTensor;
 use parbake::door::tvm_ffi::{self, Any};
+use parbake::group::Pool;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// The library's version, NUL-terminated, valid for the life of the process.
@@ -127,6 +128,63 @@ pub unsafe extern "C" fn parbake_snippet(
 ) -> c_int {
     // SAFETY: as the caller vouches.
     unsafe { c::snippet(library, op, snippet, number, error) }
+}
+
+/// Makes the pool of a rank.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_pool_new(
+    device: i32,
+    bytes: usize,
+    memory: *mut *mut c_void,
+    pool: *mut *mut Pool,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::pool_new(device, bytes, memory, pool, error) }
+}
+
+/// What other ranks open a pool by.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_pool_handle(
+    pool: *const Pool,
+    handle: *mut c_void,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::pool_handle(pool, handle, error) }
+}
+
+/// Opens the pools of all ranks.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_pool_open(
+    pool: *mut Pool,
+    rank: i32,
+    ranks: i32,
+    handles: *const c_void,
+    addresses: *mut i64,
+    error: *mut *mut Failure,
+) -> c_int {
+    // SAFETY: as the caller vouches.
+    unsafe { c::pool_open(pool, rank, ranks, handles, addresses, error) }
+}
+
+/// Frees a pool.
+///
+/// # Safety
+/// As `parbake.h` asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn parbake_pool_free(pool: *mut Pool) {
+    // SAFETY: as the caller vouches.
+    unsafe { c::pool_free(pool) }
 }
 
 /// The kind of an error.

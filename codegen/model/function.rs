@@ -56,12 +56,13 @@ pub const WRITTEN: [(&str, &[&str]); 2] = [
 ];
 
 /// What the package `parbake` calls by these names itself.
-pub const TAKEN: [&str; 10] = [
+pub const TAKEN: [&str; 11] = [
     "Coverage",
     "Error",
     "Explanation",
     "NotCoveredError",
     "Prepared",
+    "comm",
     "explain",
     "fused_moe",
     "prepare",

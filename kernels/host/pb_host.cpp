@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <thread>
@@ -619,6 +620,15 @@ void spin(Site at) {
              table(*cur->block).c_str());
     e.later.push_back(cur);
     switch_to(pick());
+}
+void wait() {
+    Engine& e = *eng;
+    if (e.ready.empty()) std::this_thread::yield();
+    e.later.push_back(cur);
+    switch_to(pick());
+}
+uint64_t clock_ns() {
+    return (uint64_t)std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 void step() {
     eng->idle_spins = 0;

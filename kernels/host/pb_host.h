@@ -99,6 +99,8 @@ void bar(int id, int n, bool wait, Site at);                   // id 0, n 0: all
 void preempt();                                                // may run other lanes (random schedules only)
 void step();                                                   // the same, and: this thread is making progress
 void spin(Site at);                                            // lets every other lane run first
+void wait();                                                   // the same, and other launches of this process
+uint64_t clock_ns();
 bool eager_copies();                                           // random schedules: some cp.async land at once
 void* shared_slot(const void* key, size_t bytes, size_t align);
 bool in_shared(const void* p, size_t bytes);

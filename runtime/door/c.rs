@@ -7,6 +7,7 @@ use crate::code::{Place, Stream};
 use crate::driver;
 use crate::error::Error;
 use crate::goal::Goal;
+use crate::group::{HANDLE_BYTES, MAX_RANKS, Pool};
 use crate::library::{Library, OpId};
 use crate::prepare::Site;
 use parbake_model::Target as ModelTarget;
@@ -438,6 +439,103 @@ pub unsafe fn snippet(
             let read = Snippet::read(library.definition(op), function.text("snippet", snippet)?);
             library.snippet(op, &read.map_err(Error::Snippet)?)
         })
+    }
+}
+
+/// `parbake_pool_new`.
+///
+/// # Safety
+/// `memory`, `pool` and `error` are null or room for a pointer.
+pub unsafe fn pool_new(
+    device: i32,
+    bytes: usize,
+    memory: *mut *mut c_void,
+    pool: *mut *mut Pool,
+    error: *mut *mut Failure,
+) -> c_int {
+    let function = Function("parbake_pool_new");
+    // SAFETY: as the caller vouches.
+    unsafe {
+        give(function, "pool", std::ptr::null_mut(), pool, error, || {
+            if memory.is_null() {
+                return Err(function.bad("memory", "room for a pointer", "a null pointer"));
+            }
+            let place = match device {
+                -1 => Place::Host,
+                0.. => Place::Cuda(device),
+                _ => return Err(function.bad("device", "a CUDA device, or -1 for CPU memory", device.to_string())),
+            };
+            let made = Pool::new(place, bytes)?;
+            memory.write(made.address() as *mut c_void);
+            Ok(Box::into_raw(Box::new(made)))
+        })
+    }
+}
+
+/// `parbake_pool_handle`.
+///
+/// # Safety
+/// `pool` is null or a pool, `handle` null or room for a handle, `error` null or room for a pointer.
+pub unsafe fn pool_handle(pool: *const Pool, handle: *mut c_void, error: *mut *mut Failure) -> c_int {
+    let function = Function("parbake_pool_handle");
+    // SAFETY: as the caller vouches.
+    unsafe {
+        guard(error, || {
+            let pool = pool.as_ref().ok_or_else(|| function.bad("pool", "a pool", "a null pointer"))?;
+            if handle.is_null() {
+                return Err(function.bad("handle", "room for a handle", "a null pointer"));
+            }
+            std::ptr::copy_nonoverlapping(pool.handle().as_ptr(), handle.cast(), HANDLE_BYTES);
+            Ok(())
+        })
+    }
+}
+
+/// `parbake_pool_open`.
+///
+/// # Safety
+/// `pool` is null or a pool that nobody else uses meanwhile; `handles` null or handles of `ranks` pools; `addresses` null
+/// or room for as many; `error` null or room for a pointer.
+pub unsafe fn pool_open(
+    pool: *mut Pool,
+    rank: i32,
+    ranks: i32,
+    handles: *const c_void,
+    addresses: *mut i64,
+    error: *mut *mut Failure,
+) -> c_int {
+    let function = Function("parbake_pool_open");
+    // SAFETY: as the caller vouches.
+    unsafe {
+        guard(error, || {
+            let pool = pool.as_mut().ok_or_else(|| function.bad("pool", "a pool", "a null pointer"))?;
+            let count = usize::try_from(ranks).ok().filter(|n| (1..=MAX_RANKS).contains(n));
+            let count = count.ok_or_else(|| function.bad("ranks", format!("1 to {MAX_RANKS}"), ranks.to_string()))?;
+            let own = usize::try_from(rank).ok().filter(|r| *r < count);
+            let own = own.ok_or_else(|| function.bad("rank", format!("0 to {}", count - 1), rank.to_string()))?;
+            if handles.is_null() || addresses.is_null() {
+                let which = if handles.is_null() { "handles" } else { "addresses" };
+                return Err(function.bad(which, format!("those of {count} ranks"), "a null pointer"));
+            }
+            let all = std::slice::from_raw_parts(handles.cast::<u8>(), count * HANDLE_BYTES);
+            let all: Vec<Vec<u8>> = all.chunks(HANDLE_BYTES).map(<[u8]>::to_vec).collect();
+            for (i, address) in pool.open(own, &all)?.into_iter().enumerate() {
+                addresses.add(i).write(address as i64);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// `parbake_pool_free`.
+///
+/// # Safety
+/// `pool` is null or a pool that was not freed before; no work with it is left.
+pub unsafe fn pool_free(pool: *mut Pool) {
+    if !pool.is_null() {
+        // SAFETY: it was made by `pool_new`.
+        let pool = unsafe { Box::from_raw(pool) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(pool)));
     }
 }
 

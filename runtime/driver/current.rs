@@ -40,7 +40,7 @@ impl Drop for Current<'_> {
 
 /// The primary context of a device: the one that the frameworks use too. Retained once, never released: no driver call
 /// is made at exit.
-fn primary(ready: &Ready, ordinal: i32) -> Result<Handle, DriverError> {
+pub(crate) fn primary(ready: &Ready, ordinal: i32) -> Result<Handle, DriverError> {
     use std::sync::atomic::{AtomicPtr, Ordering};
     const MANY: usize = 64;
     static CONTEXTS: [AtomicPtr<c_void>; MANY] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MANY];

@@ -52,6 +52,14 @@ pub enum DumpError {
         /// What differs.
         why: String,
     },
+    /// The call was one of several ranks.
+    #[error("{path} is of a call of {ranks} ranks: alone it would wait for the others, at addresses that were theirs", path = .path.display())]
+    Group {
+        /// The dump.
+        path: PathBuf,
+        /// How many.
+        ranks: i64,
+    },
     /// It is too large.
     #[error("a replay of {path} needs {bytes} bytes of memory", path = .path.display())]
     Memory {
@@ -81,6 +89,9 @@ impl DumpError {
                 new("PB-2132", Class::Failed).help("make the call without a CUDA graph, with PARBAKE_LOG=10")
             }
             Self::Signature { .. } => new("PB-2133", Class::Failed).help("replay it with the library that made it"),
+            Self::Group { .. } => {
+                new("PB-2135", Class::Failed).help("its inputs are in the dump: run all ranks on them again")
+            }
             Self::Memory { free, .. } => {
                 let free = free.map_or_else(|| "unknown".to_owned(), |bytes| format!("{bytes} bytes"));
                 new("PB-2134", Class::Environment).with("free", free).help("replay it on a machine with more memory")
@@ -148,6 +159,10 @@ impl Dumped {
     pub(super) fn call(&self, library: &Library) -> Result<(OpId, Vec<f64>), DumpError> {
         let op = library.op(&self.record.op)?;
         let def = library.definition(op);
+        let pools = self.record.tensors.iter().find(|a| def.family == "collective" && a.name == "pools");
+        if let Some(ranks) = pools.and_then(|a| a.shape.first().copied()).filter(|ranks| *ranks > 1) {
+            return Err(DumpError::Group { path: self.folder.clone(), ranks });
+        }
         let scalars = signature(def, &self.record);
         Ok((op, scalars.map_err(|why| DumpError::Signature { op: def.name.clone(), why })?))
     }

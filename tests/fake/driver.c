@@ -12,6 +12,7 @@
  *                       current context
  *   FAKE_CUDA_CAPTURE   what every stream's capture status is: `none`, `active`, `invalidated`; or `implicit`: another
  *                       stream is captured, which the default stream waits for
+ *   FAKE_CUDA_APART     devices that no other one can reach, as in `1,2`
  *   FAKE_CUDA_LOG       a file to which each call that does something is added, one line each:
  *                       FUNCTION thread=N context=DEVICE|- [name=value …] -> RESULT
  *   CUDA_VISIBLE_DEVICES  empty: no device, as with the real driver
@@ -30,7 +31,7 @@
 enum { MOST_DEVICES = 16, MOST_NAME = 128 };
 enum {
     SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_INITIALIZED = 3, NO_DEVICE = 100, INVALID_DEVICE = 101,
-    INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906,
+    INVALID_CONTEXT = 201, PEER_ALREADY_ENABLED = 704, INVALID_HANDLE = 400, NOT_FOUND = 500, CAPTURE_UNSUPPORTED = 900, CAPTURE_IMPLICIT = 906,
 };
 enum { RELAXED = 2 };
 
@@ -138,7 +139,7 @@ static const struct { int code; const char *name; } NAMES[] = {
     {101, "CUDA_ERROR_INVALID_DEVICE"}, {200, "CUDA_ERROR_INVALID_IMAGE"}, {201, "CUDA_ERROR_INVALID_CONTEXT"},
     {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"}, {218, "CUDA_ERROR_INVALID_PTX"},
     {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"}, {400, "CUDA_ERROR_INVALID_HANDLE"}, {500, "CUDA_ERROR_NOT_FOUND"},
-    {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+    {205, "CUDA_ERROR_MAP_FAILED"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {801, "CUDA_ERROR_NOT_SUPPORTED"}, {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
     {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE"}, {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
     {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"}, {999, "CUDA_ERROR_UNKNOWN"},
 };
@@ -195,6 +196,27 @@ API int cuDeviceGetAttribute(int *value, int attribute, int handle) {
     Device *d = device_of(handle);
     if (!d) return INVALID_DEVICE;
     *value = attribute == 75 ? d->major : attribute == 76 ? d->minor : 0;
+    return SUCCESS;
+}
+
+API int cuDeviceGetUuid_v2(char *uuid, int handle) {
+    CHECK(handle - 1000);
+    Device *d = device_of(handle);
+    if (!d) return INVALID_DEVICE;
+    memset(uuid, 0x40 + d->ordinal, 16);
+    return SUCCESS;
+}
+
+static int apart(int ordinal) {
+    for (const char *at = setting("FAKE_CUDA_APART", ""); *at; at = *strchrnul(at, ',') ? strchrnul(at, ',') + 1 : "")
+        if (atoi(at) == ordinal) return 1;
+    return 0;
+}
+
+API int cuDeviceCanAccessPeer(int *can, int handle, int peer) {
+    CHECK(handle - 1000);
+    if (!device_of(handle) || !device_of(peer)) return INVALID_DEVICE;
+    *can = handle != peer && !apart(handle - 1000) && !apart(peer - 1000);
     return SUCCESS;
 }
 
@@ -431,6 +453,42 @@ API int cuMemFree_v2(uint64_t address) {
     CHECK(-1);
     free((void *)(uintptr_t)address);
     say(__func__, SUCCESS, "");
+    return SUCCESS;
+}
+
+API int cuCtxEnablePeerAccess(void *peer, unsigned flags) {
+    static unsigned char enabled[MOST_DEVICES][MOST_DEVICES];
+    CHECK(-1);
+    if (!current) return INVALID_CONTEXT;
+    unsigned char *was = &enabled[current->ordinal][((Device *)peer)->ordinal];
+    int result = flags || peer == current ? INVALID_VALUE : *was ? PEER_ALREADY_ENABLED : SUCCESS;
+    if (!result) *was = 1;
+    say(__func__, result, "peer=%d", ((Device *)peer)->ordinal);
+    return result;
+}
+
+/* A handle holds the address, which another process cannot use: it is opened, never read. */
+typedef struct { uint64_t words[8]; } Ipc;
+
+API int cuIpcGetMemHandle(Ipc *handle, uint64_t address) {
+    CHECK(-1);
+    if (!current) return INVALID_CONTEXT;
+    *handle = (Ipc){{0x1bc, address}};
+    say(__func__, SUCCESS, "");
+    return SUCCESS;
+}
+
+API int cuIpcOpenMemHandle_v2(uint64_t *address, Ipc handle, unsigned flags) {
+    CHECK(-1);
+    int result = !current ? INVALID_CONTEXT : handle.words[0] != 0x1bc ? INVALID_HANDLE : flags != 1 ? INVALID_VALUE : SUCCESS;
+    if (!result) *address = handle.words[1] + 0x1000;
+    say(__func__, result, "");
+    return result;
+}
+
+API int cuIpcCloseMemHandle(uint64_t address) {
+    CHECK(-1);
+    say(__func__, SUCCESS, "address=%llx", (unsigned long long)address);
     return SUCCESS;
 }
 

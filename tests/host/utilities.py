@@ -46,6 +46,12 @@ BUGS = [
     ("queries are read before all threads have brought them", "batch_attention", "tsan", "ThreadSanitizer: data race",
      "attention/batch_attention/batch_attention.cuh",
      "            cp_async_wait<S::kStages - 1>();\n            __syncthreads();\n", "            cp_async_wait<0>();\n"),
+    ("a rank says that it has come before all of its threads have", "all_reduce", "tsan", "ThreadSanitizer: data race",
+     "collective/group.cuh", "void meet(u32 phase) const {\n        __syncthreads();\n", "void meet(u32 phase) const {\n"),
+    ("what another rank wrote is read without an acquire", "all_gather", "tsan", "ThreadSanitizer: data race",
+     "include/parbake/system.cuh", "__ATOMIC_ACQUIRE", "__ATOMIC_RELAXED"),
+    ("a call writes over what a slow rank still reads", "all_gather", "tsan", "ThreadSanitizer: data race",
+     "collective/group.cuh", "(i64)(calls & 1) * g.half", "(i64)(calls & 0) * g.half"),
     ("two threads write one byte", "packbits", "tsan", "ThreadSanitizer: data race",
      "quantization/packbits/packbits.cuh", "st<1>(out + thread,", "st<1>(out + thread / 2,"),
 ]

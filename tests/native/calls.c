@@ -266,6 +266,47 @@ static void questions(parbake_library *library) {
     is("prepare unsupported", result, error, PARBAKE_ERROR_NOT_IMPLEMENTED, "PB-1109", "sm_80");
 }
 
+/* Two ranks in one process: their pools are in CPU memory. */
+static void pools(void) {
+    const int value = PARBAKE_ERROR_VALUE;
+    parbake_pool *made[2] = {NULL, NULL}, *other = NULL;
+    void *memory[2] = {NULL, NULL}, *none = NULL;
+    unsigned char handles[2][PARBAKE_POOL_HANDLE];
+    int64_t addresses[PARBAKE_MAX_RANKS] = {0};
+    parbake_error *error;
+    int result;
+    for (int i = 0; i < 2; i++) {
+        check(parbake_pool_new(-1, 4096, &memory[i], &made[i], NULL) == PARBAKE_OK && memory[i], "a pool", "it was not made");
+        check(parbake_pool_handle(made[i], handles[i], NULL) == PARBAKE_OK, "a handle", "it was not given");
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        check(parbake_pool_open(made[rank], rank, 2, handles, addresses, NULL) == PARBAKE_OK, "pools", "they were not opened");
+        for (int i = 0; i < 2; i++)
+            check(addresses[i] == (int64_t)(intptr_t)memory[i], "pools", "they are elsewhere");
+    }
+    result = parbake_pool_open(made[0], 1, 2, handles, addresses, &error);
+    is("another rank", result, error, value, "PB-2160", "that of this pool");
+    result = parbake_pool_open(made[0], 0, 9, handles, addresses, &error);
+    is("nine ranks", result, error, value, "PB-2150", "ranks: expected 1 to 8, got 9");
+    result = parbake_pool_open(made[0], 2, 2, handles, addresses, &error);
+    is("rank 2 of 2", result, error, value, "PB-2150", "rank: expected 0 to 1, got 2");
+    result = parbake_pool_open(made[0], 0, 2, NULL, addresses, &error);
+    is("no handles", result, error, value, "PB-2150", "handles: expected those of 2 ranks");
+    handles[1][0] ^= 1;
+    result = parbake_pool_open(made[0], 0, 2, handles, addresses, &error);
+    is("no handle", result, error, value, "PB-2160", "that a pool of this version gave");
+    result = parbake_pool_handle(NULL, handles[0], &error);
+    is("a handle of nothing", result, error, value, "PB-2150", "pool: expected a pool, got a null pointer");
+    result = parbake_pool_new(-1, 4096, NULL, &other, &error);
+    is("a pool nowhere", result, error, value, "PB-2150", "memory: expected room");
+    result = parbake_pool_new(-2, 4096, &none, &other, &error);
+    is("a pool of -2", result, error, value, "PB-2150", "-1 for CPU memory, got -2");
+    check(other == NULL && none == NULL, "a pool of -2", "something was given");
+    parbake_pool_free(made[0]);
+    parbake_pool_free(made[1]);
+    parbake_pool_free(NULL);
+}
+
 int main(void) {
     parbake_library *library = NULL;
     parbake_error *error = NULL;
@@ -286,6 +327,7 @@ int main(void) {
     arguments(library);
     libraries(library);
     questions(library);
+    pools();
     printf("%d failed\n", failed);
     return failed;
 }

@@ -27,6 +27,7 @@ Prints a line per check and `N passed, N failed, N skipped`; exits with 1 if one
   recording   PARBAKE_RECORD, and `parbake lock` of what it wrote
   moe       mixtures of experts against float64, ranks, what they refuse
   gemm      products of matrices against float64, groups, factors, what they refuse
+  comm      collectives of ranks that are threads, what they refuse
   references  reference.py of each op against its kernel, and the trace definitions
 """
 
@@ -41,7 +42,7 @@ import harness
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 PARTS = (
     "package", "values", "outputs", "families", "errors", "threads", "torch", "tracing", "jax", "ask", "guide", "bench",
-    "attention", "variants", "mla", "moe", "gemm", "references", "recording",
+    "attention", "variants", "mla", "moe", "gemm", "comm", "references", "recording",
 )  # fmt: skip
 
 

@@ -141,6 +141,16 @@ const REFUSED: &[Refused] = &[
     of("moe_gate_up_quant", &[("hidden", 100)], &[], &[], &["x", "a multiple of 16", "100"]),
     of("moe_gate_up_quant", &[("inner", 200)], &[], &[], &["out", "a multiple of 128", "200"]),
     of("moe_finalize", &[("tokens", MANY)], &[], &[], &["out", "tokens of 2048 elements"]),
+    of("all_reduce", &[("elements", 1001)], &[], &[], &["x", "a multiple of 8 elements", "1001"]),
+    of("all_reduce", &[], &[("rank", 1.0)], &[], &["rank", "less than the 1 ranks", "1"]),
+    of("all_reduce", &[("pool_words", 2176)], &[], &[], &["pool", "at least 532992 bytes", "8704 bytes"]),
+    of("all_gather", &[("elements", 1001)], &[], &[], &["x", "a multiple of 8 elements", "1001"]),
+    of("all_gather", &[("pool_words", 2176)], &[], &[], &["pool", "at least 532992 bytes", "8704 bytes"]),
+    of("reduce_scatter", &[("elements", 1001)], &[], &[], &["x", "a multiple of 8 elements", "1001"]),
+    of("reduce_scatter", &[("ranks", 8)], &[], &[], &["pool", "at least 4203008 bytes", "1057280 bytes"]),
+    of("all_reduce_rmsnorm", &[("hidden", 1001)], &[], &["out"], &["x", "a multiple of 8 elements", "1001"]),
+    of("all_reduce_rmsnorm", &[], &[], &[], &["out", "out, quant, or both", "neither"]),
+    of("all_reduce_rmsnorm", &[("rows", 257)], &[], &["out"], &["pool", "at least 1581568 bytes", "1057280 bytes"]),
     of("top_k", &[("cols", 5000), ("k", 4097)], &[("sorted", 1.0)], &[], &["at most 4096 with `sorted`", "4097"]),
 ];
 

@@ -3,6 +3,7 @@
 //! tests/host/utilities.py runs this test once more with kernels that a sanitizer instruments, and with kernels that have
 //! a bug. It sets PARBAKE_TEST_KERNELS to other kernels than the checkout's, and PARBAKE_TEST_ONLY to one op.
 
+use super::collective;
 use super::harness::{Case, library};
 use parbake::{Library, Place};
 use std::collections::BTreeSet;
@@ -53,6 +54,10 @@ fn cases() -> Vec<Case> {
         .with("kv_last_page_len"),
         new("act_and_mul", &row_norm),
         new("silu_and_mul_quant", &row_norm),
+        new("all_reduce", &[("elements", 520), ("pool_words", 68_736)]),
+        new("all_gather", &[("elements", 520), ("pool_words", 68_736)]),
+        new("reduce_scatter", &[("elements", 520), ("pool_words", 68_736)]),
+        new("all_reduce_rmsnorm", &[("rows", 3), ("hidden", 200), ("pool_words", 68_736)]).with("out").with("quant"),
         new("merge_state", &state),
         new("merge_state_in_place", &state).with("mask"),
         new("merge_states", &state).dims(&[("states", 3)]),
@@ -155,6 +160,7 @@ fn every_op_under_several_schedules() {
             let (pad, offset) = match case.op() {
                 "batch_attention" | "attention_plan" | "mla_attention" => (16, 0),
                 "bmm" | "moe_gate_up" | "moe_gate_up_quant" => (16, 0),
+                "all_reduce" | "all_gather" | "reduce_scatter" | "all_reduce_rmsnorm" => (16, 16),
                 _ if case.tiled() => (0, 1),
                 _ => (3, 1),
             };
@@ -165,6 +171,10 @@ fn every_op_under_several_schedules() {
                     Ok(outcome) => wrong.lock().unwrap().push(format!("{case:?} by {schedule}: {outcome:#?}")),
                     Err(error) => wrong.lock().unwrap().push(format!("{case:?}: {}", error.report())),
                 }
+            }
+            // Alone they have nobody to race with.
+            if library.definition(library.op(case.op()).unwrap()).family == "collective" {
+                collective::by_two_ranks(library, case.op());
             }
         }
     };

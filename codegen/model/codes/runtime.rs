@@ -118,6 +118,30 @@ pub(super) const DRIVER: &[Code] = &[
         "Please report it, with the whole text and `parbake doctor --json`.",
     ),
     row(
+        "PB-2160",
+        "The pools of a group do not go together",
+        "Handles are none or not in the order of ranks, or pools differ in size. None was opened.",
+        "Every rank makes a pool of the same size, and opens the handles of all ranks in the order of ranks.",
+    ),
+    row(
+        "PB-2161",
+        "A rank of a group is out of reach",
+        "Its pool is on another host, or in memory that only its process has.",
+        "Use NCCL for such groups: torch.distributed, for one.",
+    ),
+    row(
+        "PB-2162",
+        "A GPU cannot reach the memory of another",
+        "The driver says that there is no peer access between two GPUs of a group.",
+        "See `nvidia-smi topo -p2p r`, and whether a virtual machine or an IOMMU is between; NCCL works without.",
+    ),
+    row(
+        "PB-2163",
+        "A pool cannot be shared with another process",
+        "The driver gave no handle of the memory, or did not open it in another process.",
+        "Containers need one IPC namespace (`--ipc=host`), and each rank needs to see all GPUs.",
+    ),
+    row(
         "PB-2104",
         "A kernel failed on the host target",
         "The host target checks accesses and barriers while it runs a kernel, and a rule was broken.",
@@ -244,6 +268,12 @@ pub(super) const DRIVER: &[Code] = &[
         "Replay it on a machine with more memory.",
     ),
     row(
+        "PB-2135",
+        "A dump is of a call of several ranks",
+        "A collective alone would wait for the other ranks, and the addresses of their memory mean nothing any more. Nothing was run.",
+        "Its inputs are in the dump: run all ranks on them again.",
+    ),
+    row(
         "PB-2150",
         "An argument of a C function cannot be used",
         "A function of parbake.h was given a null pointer where one is not allowed, or a text that it cannot read. Nothing was done.",
@@ -254,5 +284,29 @@ pub(super) const DRIVER: &[Code] = &[
         "Parbake panicked",
         "A rule of its own does not hold. The panic was caught where the host called in; the process goes on.",
         "Please report it, with the whole text and `parbake doctor --json`.",
+    ),
+    row(
+        "PB-2160",
+        "The pools of a group do not go together",
+        "Handles are none or not in the order of ranks, or pools differ in size. None was opened.",
+        "Every rank makes a pool of the same size, and opens the handles of all ranks in the order of ranks.",
+    ),
+    row(
+        "PB-2161",
+        "A rank of a group is out of reach",
+        "Its pool is on another host, or in memory that only its process has.",
+        "Use NCCL for such groups: torch.distributed, for one.",
+    ),
+    row(
+        "PB-2162",
+        "A GPU cannot reach the memory of another",
+        "The driver says that there is no peer access between two GPUs of a group.",
+        "See `nvidia-smi topo -p2p r`, and whether a virtual machine or an IOMMU is between; NCCL works without.",
+    ),
+    row(
+        "PB-2163",
+        "A pool cannot be shared with another process",
+        "The driver gave no handle of the memory, or did not open it in another process.",
+        "Containers need one IPC namespace (`--ipc=host`), and each rank needs to see all GPUs.",
     ),
 ];

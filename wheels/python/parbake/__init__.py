@@ -1,6 +1,6 @@
 """Parbake: GPU kernels, compiled ahead or on the spot, callable with the tensors of PyTorch, JAX and NumPy.
 
-Nothing heavy is imported and no library is loaded before the first call; the wrappers of attention and products, and `fused_moe`, import PyTorch.
+Nothing heavy is imported and no library is loaded before the first call; the wrappers of attention and products, `comm` and `fused_moe` import PyTorch.
 """
 
 from parbake._error import Error, NotCoveredError
@@ -9,7 +9,7 @@ from parbake._ops import FAMILIES, FUNCTIONS, VERSION as __version__, WRAPPERS a
 _ASK = ("Coverage", "Explanation", "Prepared", "explain", "prepare", "set_log_level", "supports")
 
 # Written by hand, for PyTorch.
-_MODULES = ("fused_moe",)
+_MODULES = ("comm", "fused_moe")
 
 __all__ = ["Error", "NotCoveredError", *_ASK, *_MODULES, *_WRAPPERS, *FAMILIES, *FUNCTIONS]
 

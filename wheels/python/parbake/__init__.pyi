@@ -2,6 +2,7 @@
 from parbake import activation as activation
 from parbake import attention as attention
 from parbake import cascade as cascade
+from parbake import collective as collective
 from parbake import gemm as gemm
 from parbake import moe as moe
 from parbake import norm as norm
@@ -9,7 +10,7 @@ from parbake import page as page
 from parbake import quantization as quantization
 from parbake import rope as rope
 from parbake import sampling as sampling
-from parbake import fused_moe as fused_moe
+from parbake import comm as comm, fused_moe as fused_moe
 from parbake._ask import (
     Coverage as Coverage,
     Explanation as Explanation,
@@ -69,6 +70,12 @@ from parbake.cascade import (
     merge_state as merge_state,
     merge_state_in_place as merge_state_in_place,
     merge_states as merge_states,
+)
+from parbake.collective import (
+    all_gather as all_gather,
+    all_reduce as all_reduce,
+    all_reduce_rmsnorm as all_reduce_rmsnorm,
+    reduce_scatter as reduce_scatter,
 )
 from parbake.gemm import (
     bmm as bmm,

@@ -7,6 +7,7 @@ FAMILIES = (
     "activation",
     "attention",
     "cascade",
+    "collective",
     "gemm",
     "moe",
     "norm",
@@ -52,6 +53,9 @@ WRAPPERS = {
 # Function: its family, and the op behind it.
 FUNCTIONS = {
     "act_and_mul": ("activation", "act_and_mul"),
+    "all_gather": ("collective", "all_gather"),
+    "all_reduce": ("collective", "all_reduce"),
+    "all_reduce_rmsnorm": ("collective", "all_reduce_rmsnorm"),
     "amax": ("quantization", "amax"),
     "append_paged_kv_cache": ("page", "append_paged_kv_cache"),
     "append_paged_mla_kv_cache": ("page", "append_paged_mla_kv_cache"),
@@ -120,6 +124,7 @@ FUNCTIONS = {
     "packed_indptr": ("quantization", "packed_indptr"),
     "per_token_group_quant_8bit": ("quantization", "fp8_quantize_per_token_group"),
     "qk_rmsnorm": ("norm", "qk_rmsnorm"),
+    "reduce_scatter": ("collective", "reduce_scatter"),
     "rmsnorm": ("norm", "rmsnorm"),
     "rmsnorm_quant": ("norm", "rmsnorm_quant"),
     "rmsnorm_quant_per_token": ("norm", "rmsnorm_quant_per_token"),
