@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks and times products of matrices on a GPU, through the functions of the Python package. Needs PyTorch with CUDA.
 
-    python3 tests/gpu/gemm.py [--only WORD] [--bench] [--no-check] [--host] [--limit SECONDS] [--json FILE]
+    python3 tests/gpu/gemm.py [--only WORD] [--bench] [--sweep] [--no-check] [--host] [--limit SECONDS] [--json FILE]
 
 Checks hold every element to float64: half an ulp of the result's type and 1e-5 of the sum without signs (5e-4 with 8 bits,
 which tensor cores add up with fewer digits), or exactly where all sums are. They are those of tests/python/check_gemm.py,
@@ -11,7 +11,8 @@ some at a time.
 
 --bench times the rows G1 to G10, F1 to F7 and GG1 to GG5 in CUDA graphs with a cold L2, each after its result was checked,
 beside torch (cuBLAS, its grouped products) and a plain Triton kernel, all in one run; for up to 64 rows also how long torch
-takes to read as many bytes. Row G2 once more by path 0, which is what other architectures have.
+takes to read as many bytes. Then ours by path 1 on sm_90a, and row G2 by path 0, which is what other architectures have.
+--sweep times ours by each tile of each path, which says what the model of costs should choose.
 
 Where nothing is heard of a check or row for --limit seconds (60) it is killed, and it is a failure. Kernels that no bundle
 has are compiled: name one with PARBAKE_BUNDLES to have the times of the checks only. --host runs everything in little on
@@ -36,6 +37,7 @@ def parse():
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--only", default="", metavar="WORD", help="checks and rows whose name has it")
     words.add_argument("--bench", action="store_true")
+    words.add_argument("--sweep", action="store_true")
     words.add_argument("--no-check", action="store_true")
     words.add_argument("--host", action="store_true")
     words.add_argument("--limit", type=float, default=60.0)
@@ -88,7 +90,13 @@ def main():
             results |= {tactic: future.result() for tactic, future in started.items()}
     if given.bench:
         results["bench"] = watch(__file__, "bench", options, given.limit)
-        results["bench path 0"] = watch(__file__, "bench path 0", options, given.limit, PARBAKE_TACTICS="bmm:path=0")
+        alone = ["bmm:path=0"] + ["bmm:path=1;group_mm:path=1"] * (not given.host)
+    else:
+        alone = []
+    alone += [tactic for tactic, everywhere in forced() if everywhere or not given.host] if given.sweep else []
+    for tactic in alone:
+        # One after the other: they are timed.
+        results[f"bench {tactic}"] = watch(__file__, f"bench {tactic}", options, given.limit, PARBAKE_TACTICS=tactic)
     failed = sum(row["ok"] is False for rows in results.values() for row in rows)
     passed = sum(row["ok"] is True for rows in results.values() for row in rows)
     print(f"{passed} passed, {failed} failed")

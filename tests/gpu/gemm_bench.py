@@ -237,15 +237,18 @@ def reading(p):
     return (lambda i: torch.amax(flat[i])), None
 
 
-LIBRARIES = {"parbake": ours, "torch": cublas, "torch, no blocks": without_blocks, "triton": triton, "read": reading}
+PEERS = {"torch": cublas, "torch, no blocks": without_blocks, "triton": triton, "read": reading}
 
 
 def run(part, only, done):
     # The bounds of check_gemm are those of this device.
     harness.Setup.device = Where.device
+    # With a tactic that is forced, ours alone, and the rows of its op.
+    alone = part != "bench"
     for row in rows():
-        # By the other path only what says how good it is.
-        if only not in row.id or row.id in done or part != "bench" and row.id != "G2":
+        if only not in row.id or row.id in done or part == "bench bmm:path=0" and row.id != "G2":
+            continue
+        if alone and ("group_mm:" if row.groups else "bmm:") not in part:
             continue
         Where.say(begin=row.id)
         try:
@@ -255,7 +258,7 @@ def run(part, only, done):
             Where.say(end=row.id, ok=False, detail=str(error).splitlines()[0])
             continue
         times, words, ok = {}, [], True
-        for library, prepare in LIBRARIES.items():
+        for library, prepare in {"parbake": ours, **({} if alone else PEERS)}.items():
             name(f"{row.id} {library}")
             try:
                 for out in problem.out:
@@ -278,10 +281,11 @@ def run(part, only, done):
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 times[library] = {"reason": reason}
                 words.append(f"{library}: {reason}")
-                # What others cannot do is no failure of ours.
+                # What others cannot do is no failure of ours; nor is a tactic that a call does not have.
                 if library == "parbake":
-                    ok = False
-                    traceback.print_exc()
+                    ok = None if "PB-2220" in reason else False
+                    if ok is False:
+                        traceback.print_exc()
         floor = f"floor {row.floor():.1f} us, {row.flops() / 1e9:.1f} GFLOP, {row.bytes() / 1e6:.1f} MB"
         shape = f"{row.m} x {row.n} x {row.k}" + (f", {row.groups} groups" if row.groups else "")
         Where.say(end=row.id, ok=ok, detail=f"{row.what}, {shape}: {', '.join(words)}; {floor}", floor_us=row.floor(),
