@@ -7,7 +7,9 @@ import torch
 
 
 @torch.no_grad()
-def run(pool, x, residual, weight, scale, pools, rank=0, timeout_ms=30000, eps=1e-6, weight_bias=0.0, scale_value=1.0):
+def run(
+    pool, x, residual, weight, scale=None, pools=None, rank=0, timeout_ms=30000, eps=1e-6, weight_bias=0.0, scale_value=1.0
+):
     s = x.float() + residual.float()
     v = s.double()
     y = v * torch.rsqrt(v.square().mean(dim=-1, keepdim=True) + eps) * (weight.double() + weight_bias)
