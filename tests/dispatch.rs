@@ -94,12 +94,10 @@ fn groups_and_experts_take_hoppers_path_where_it_exists() {
     let library = World::new().library();
     const NONE: &[i64] = &[];
     let (bf16, e4m3, f32, i32) = (DType::Bf16, DType::E4m3, DType::F32, DType::I32);
-    let groups = |k: i64, given: [&'static [i64]; 5]| {
-        let [indptr, lengths, ids, rows, weights] = given;
-        let operands = tensors(&[(bf16, &[256, 512]), (bf16, &[256, k]), (bf16, &[4, 512, k])]);
-        let said = [indptr, lengths, ids, rows, weights].map(|shape| (i32, shape));
-        let none = [(f32, NONE); 3];
-        [operands, tensors(&said), tensors(&none)].concat()
+    let groups = |k: i64, given: [&[i64]; 5]| {
+        let operands: [(_, &[i64]); 3] = [(bf16, &[256, 512]), (bf16, &[256, k]), (bf16, &[4, 512, k])];
+        let said = given.map(|shape| (i32, shape));
+        tensors(&[&operands[..], &said, &[(f32, NONE); 3]].concat())
     };
     let of_groups = |k, given, target| on_hopper(&library, "group_mm", &groups(k, given), &[0.0, 0.0, 132.0], target);
     let by_indptr = [&[5][..], NONE, NONE, NONE, NONE];
@@ -117,18 +115,18 @@ fn groups_and_experts_take_hoppers_path_where_it_exists() {
     never(of_groups(1024, [NONE, NONE, &[256], NONE, NONE], "sm_90a"));
     never(of_groups(1023, by_indptr, "sm_90a"));
 
-    let lists = [(i32, &[9][..]), (i32, &[256])];
-    let wide = [(bf16, &[256, 384][..]), (bf16, &[64, 1024]), (bf16, &[8, 768, 1024])];
-    let wide = [tensors(&wide), tensors(&lists), vec![Tensor::ABSENT]].concat();
-    let narrow = [
-        (e4m3, &[256, 384][..]),
+    let lists: [(_, &[i64]); 2] = [(i32, &[9]), (i32, &[256])];
+    let wide: [(_, &[i64]); 3] = [(bf16, &[256, 384]), (bf16, &[64, 1024]), (bf16, &[8, 768, 1024])];
+    let wide = tensors(&[&wide[..], &lists, &[(bf16, NONE)]].concat());
+    let narrow: [(_, &[i64]); 6] = [
+        (e4m3, &[256, 384]),
         (f32, &[256, 3]),
         (e4m3, &[64, 1024]),
         (f32, &[64, 8]),
         (e4m3, &[8, 768, 1024]),
         (f32, &[8, 6, 8]),
     ];
-    let narrow = [tensors(&narrow), tensors(&lists)].concat();
+    let narrow = tensors(&[&narrow[..], &lists].concat());
     for (op, given, scalars) in
         [("moe_gate_up", &wide, &[0.0, 7.0, 132.0][..]), ("moe_gate_up_quant", &narrow, &[0.0, 7.0, 1e-10, 132.0])]
     {
