@@ -73,7 +73,10 @@ template <class S> void bmm(Kernel* kernel, u64 seed) {
                 double sum = 0;
                 for (i64 i = 0; i < k; i++) {
                     double by = 1;
-                    if (by_block) by = a_scale[(z * m + r) * blocks + i / 128] * b_scale[(z * n_blocks + c / 128) * blocks + i / 128];
+                    if (by_block) {
+                        const i64 block = i / 128;
+                        by = a_scale[(z * m + r) * blocks + block] * b_scale[(z * n_blocks + c / 128) * blocks + block];
+                    }
                     sum += by * a[(z * m + r) * k + i] * b[z * n * k + (S::kTall ? i * n + c : c * k + i)];
                 }
                 compare("bmm", z * m + r, c, out[(z * m + r) * n + c], std::max(0.0, sum + bias[c]), 1e-3);

@@ -76,7 +76,8 @@ template <class S> void attention(Kernel* kernel, u64 seed) {
             for (int head = 0; head < heads; head++) {
                 const i64 row = (i64)(qo[b] + i) * heads + head;
                 const auto at = [&](int key) {
-                    return (((i64)page[kv[b] + key / page_size] * page_size + key % page_size) * kv_heads + head / group) * kDim;
+                    const i64 entry = (i64)page[kv[b] + key / page_size] * page_size + key % page_size;
+                    return (entry * kv_heads + head / group) * kDim;
                 };
                 std::vector<double> out(kDim);
                 double sum = with_sinks ? std::exp(sinks[head]) : 0;
@@ -92,7 +93,8 @@ template <class S> void attention(Kernel* kernel, u64 seed) {
                 else wrong += lse[row] > -1e30;
             }
     }
-    for (i64 i = 16 + 4 * (blocks + 1) + 12 * capacity; i < 16 + 4 * (blocks + 1) + 12 * capacity + blocks; i++) wrong += words[i] != 0;
+    const i64 tickets = PlanLayout::tickets(blocks, capacity);
+    for (i64 i = tickets; i < tickets + blocks; i++) wrong += words[i] != 0;
 }
 
 static const Test kTests[] = {{"half", attention<half_shape>, half}, {"brain", attention<brain_shape>, brain}};

@@ -25,7 +25,8 @@ inline int between(int low, int high) {
 inline int wrong = 0;
 inline void compare(const char* what, i64 row, i64 column, double got, double want, double by) {
     if (std::fabs(got - want) <= by) return;
-    if (wrong++ < 8) std::printf("%s: row %lld, column %lld: %g instead of %g\n", what, (long long)row, (long long)column, got, want);
+    if (wrong++ >= 8) return;
+    std::printf("%s: row %lld, column %lld: %g instead of %g\n", what, (long long)row, (long long)column, got, want);
 }
 
 // Elements at a multiple of 16 bytes; what lies around them is no number.
