@@ -232,7 +232,7 @@ fn all_reduce_rmsnorm(
             x.tensor(dtype, &shape),
             r.tensor(dtype, &shape),
             w.tensor(dtype, &[hidden as i64]),
-            if seed % 2 == 0 { s.tensor(DType::F32, &[1]) } else { Tensor::ABSENT },
+            if seed.is_multiple_of(2) { s.tensor(DType::F32, &[1]) } else { Tensor::ABSENT },
         ];
         pools.done(library, "all_reduce_rmsnorm", rank, &tensors, &[1e-6, 1.0, scale]);
         [r.values(dtype), out.values(dtype), quant.values(DType::E4m3)]
