@@ -107,6 +107,23 @@ def sums_with_residual_and_norm():
         assert torch.equal(first[0], normal) and torch.equal(first[1], narrow)
 
 
+@check("tvm_ffi", "torch", "host", "cpu")
+def a_workspace_is_large_enough_for_what_it_was_made_for():
+    """Here by a group of one, whose results are its inputs."""
+    torch, comm = setup()
+    for rows, hidden in ((1, 8), (129, 64), (1, 16_384), (640, 96)):
+        (space,) = workspaces(comm, rows, hidden, torch.bfloat16, 1)
+        x = torch.randn(rows, hidden, dtype=torch.bfloat16)
+        assert torch.equal(comm.all_reduce(x, space), x)
+        assert torch.equal(comm.all_gather(x, space), x[None])
+        assert torch.equal(comm.reduce_scatter(x[None], space), x)
+        kept, zero, one = torch.empty_like(x), torch.zeros_like(x), torch.ones(hidden, dtype=torch.bfloat16)
+        comm.allreduce_fusion(
+            x, space, comm.AllReduceFusionPattern.kARResidualRMSNorm, residual_in=zero, residual_out=kept, rms_gamma=one
+        )
+        assert torch.equal(kept, x)
+
+
 @check("tvm_ffi", "torch", "host")
 def what_does_not_fit_is_refused():
     torch, comm = setup()
