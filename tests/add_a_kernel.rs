@@ -117,6 +117,14 @@ impl Copy {
     }
 }
 
+/// A shared library has the same name in the shared folder whoever's it is, and cargo would take the copy's for the
+/// checkout's. One that is gone is built again.
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(target().join("debug/deps/libparbake_ffi.so"));
+    }
+}
+
 /// The folder with libclang, or what is missing.
 #[cfg(feature = "jit")]
 fn libclang() -> Result<(), String> {
