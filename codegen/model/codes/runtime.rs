@@ -118,30 +118,6 @@ pub(super) const DRIVER: &[Code] = &[
         "Please report it, with the whole text and `parbake doctor --json`.",
     ),
     row(
-        "PB-2160",
-        "The pools of a group do not go together",
-        "Handles are none or not in the order of ranks, or pools differ in size. None was opened.",
-        "Every rank makes a pool of the same size, and opens the handles of all ranks in the order of ranks.",
-    ),
-    row(
-        "PB-2161",
-        "A rank of a group is out of reach",
-        "Its pool is on another host, or in memory that only its process has.",
-        "Use NCCL for such groups: torch.distributed, for one.",
-    ),
-    row(
-        "PB-2162",
-        "A GPU cannot reach the memory of another",
-        "The driver says that there is no peer access between two GPUs of a group.",
-        "See `nvidia-smi topo -p2p r`, and whether a virtual machine or an IOMMU is between; NCCL works without.",
-    ),
-    row(
-        "PB-2163",
-        "A pool cannot be shared with another process",
-        "The driver gave no handle of the memory, or did not open it in another process.",
-        "Containers need one IPC namespace (`--ipc=host`), and each rank needs to see all GPUs.",
-    ),
-    row(
         "PB-2104",
         "A kernel failed on the host target",
         "The host target checks accesses and barriers while it runs a kernel, and a rule was broken.",
